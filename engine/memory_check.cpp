@@ -68,7 +68,7 @@ void check_weight_memory(const ModelSpec& spec, std::optional<Form> asked, const
   if (!backend.traits().host_memory) return;
   const char* const kSmaller = "; use a smaller model or `quantize` q4";
   const bool codes = checkpoint != nullptr && std::ranges::any_of(checkpoint->all(), [](const auto& named) {
-                       return named.second.codes != nullptr;
+                       return named.second.quantized;
                      });
   const Weights planned = planned_weights(spec, asked, checkpoint);
   if (asked.value_or(spec.dtype) == Form(spec.dtype) && !codes) {

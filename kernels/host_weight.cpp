@@ -93,6 +93,17 @@ void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_
   }
 }
 
+// Floats from a reader, straight into rows of their own dtype.
+void read_float_rows(const HostWeight& from, int64_t first_row, const Matrix& to) {
+  std::vector<float> row(static_cast<size_t>(to.cols));  // wide enough for any dtype
+  const bool same = from.m.dtype == to.dtype;
+  for (int64_t r = 0; r < to.rows; ++r) {
+    void* const at = same ? to.row_range(r, 1).data : row.data();
+    from.read_row(first_row + r, {static_cast<uint8_t*>(at)});
+    if (!same) convert({at, from.m.dtype, 1, to.cols}, to.row_range(r, 1));
+  }
+}
+
 }  // namespace
 
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
@@ -103,19 +114,21 @@ void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, 
     // Tile by tile: what is cleared is still in the caches when the rows go there.
     if (r % kQuantRows == 0)
       std::fill_n(bytes + r / kQuantRows * layout.tile_bytes(), layout.tile_bytes(), uint8_t{0});
-    from.read_codes(first_row + r, row.room());
+    from.read_row(first_row + r, row.room());
     put_row(row.room(), layout, r, bytes);
   }
 }
 
 void read_floats(const HostWeight& from, int64_t first_row, const Matrix& to) {
+  if (!from.read_row) return convert(from.m.row_range(first_row, to.rows), to);
+  if (!is_quantized(from.m.dtype)) return read_float_rows(from, first_row, to);
   RowOfCodes row(from.m);
   std::array<float, 256> values{};
   const size_t codes = from.m.dtype == DType::kQ4 ? 16 : 256;
   for (size_t q = 0; q < codes; ++q) values[q] = code_value(from.m.form(), static_cast<uint8_t>(q));
   std::vector<float> made(static_cast<size_t>(to.cols));
   for (int64_t r = 0; r < to.rows; ++r) {
-    from.read_codes(first_row + r, row.room());
+    from.read_row(first_row + r, row.room());
     row.floats(values, made.data());
     convert({made.data(), DType::kF32, 1, to.cols}, to.row_range(r, 1));
   }
@@ -123,12 +136,10 @@ void read_floats(const HostWeight& from, int64_t first_row, const Matrix& to) {
 
 void lay_out(const HostWeight& from, const Matrix& to) {
   const QuantLayout layout(to);
-  if (!from.read_codes) {
-    if (!is_quantized(to.dtype)) return convert(from.m, to);
-    return to.grouping.plain() ? quantize(from.m, to) : lay_out(searched(from.m, to.form()), to);
-  }
-  if (from.m.form() == to.form()) return lay_out_tiles(from, 0, to, 0, layout.tiles());
   if (!is_quantized(to.dtype)) return read_floats(from, 0, to);
+  if (!from.read_row)
+    return to.grouping.plain() ? quantize(from.m, to) : lay_out(searched(from.m, to.form()), to);
+  if (from.m.form() == to.form()) return lay_out_tiles(from, 0, to, 0, layout.tiles());
   std::vector<float> made(static_cast<size_t>(to.rows * to.cols));
   const Matrix floats(made.data(), DType::kF32, to.rows, to.cols);
   read_floats(from, 0, floats);

@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 
 #include "models/families/family.h"
 #include "models/families/gate.h"
 #include "models/generation_config.h"
-#include "models/io/json_file.h"
 #include "models/io/nearest_name.h"
 
 namespace lariat {
@@ -92,40 +89,9 @@ const Family& find_family(const JsonFields& json) {
                      expected + "\" here"));
 }
 
-// Python writes NaN and Infinity, which JSON does not have, and numbers may exceed a double. They become
-// texts: an error where a number is read, and nothing where nobody reads.
-std::string with_quoted_infinities(std::string_view text) {
-  std::string out;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string || (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-')) {
-      if (c == '"') in_string = !in_string;
-      out += c;
-      if (in_string && c == '\\' && i + 1 < text.size()) out += text[++i];
-      continue;
-    }
-    const size_t end = std::min(text.find_first_of(",]} \t\r\n:\"[{", i), text.size());
-    const std::string word(text.substr(i, end - i));
-    const bool no_json = word == "NaN" || word == "Infinity" || word == "-Infinity";
-    char* rest = nullptr;
-    const bool too_large = word.find_first_not_of("0123456789+-.eE") == std::string::npos &&
-                           std::isinf(std::strtod(word.c_str(), &rest)) && *rest == '\0';
-    out += no_json || too_large ? '"' + word + '"' : word;
-    i = end - 1;
-  }
-  return out;
-}
-
-nlohmann::json parse(std::string_view text, const std::filesystem::path& file) {
-  return parse_json_object(with_quoted_infinities(text), file.string());
-}
-
-}  // namespace
-
-ModelSpec parse_config(std::string_view text, const std::filesystem::path& file,
-                       const JsonFields::Wording& wording) {
-  const TextPart part = text_part(parse(text, file), file.string());
+ModelSpec spec_of(const nlohmann::json& config, const std::filesystem::path& file,
+                  const JsonFields::Wording& wording) {
+  const TextPart part = text_part(config, file.string());
   const JsonFields json(part.json, file.string(), part.prefix, wording);
   const Family& family = find_family(json);
   ModelSpec spec = family.read(json);
@@ -138,16 +104,22 @@ ModelSpec parse_config(std::string_view text, const std::filesystem::path& file,
   return spec;
 }
 
+}  // namespace
+
+ModelSpec parse_config(std::string_view text, const std::filesystem::path& file) {
+  return spec_of(parse_json_object(text, file.string()), file, JsonFields::with_value);
+}
+
 ModelSpec load_config(const ModelTexts& texts) {
-  ModelSpec spec = parse_config(texts.read("config.json", kMaxConfigBytes), texts.file("config.json"),
-                                texts.wording(JsonFields::with_value));
+  ModelSpec spec =
+      spec_of(texts.object("config.json"), texts.file("config.json"), texts.wording(JsonFields::with_value));
   if (texts.has("generation_config.json")) read_generation_config(texts, spec);
   return spec;
 }
 
 ConfigRope load_rope(const ModelTexts& texts) {
   const std::filesystem::path file = texts.file("config.json");
-  const TextPart part = text_part(parse(texts.read("config.json", kMaxConfigBytes), file), file.string());
+  const TextPart part = text_part(texts.object("config.json"), file.string());
   const JsonFields json(part.json, file.string(), part.prefix, texts.wording(JsonFields::with_value));
   const Family* family = named_family(json);
   ConfigRope result;

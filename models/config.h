@@ -21,8 +21,7 @@ struct ConfigRope {
 };
 ConfigRope load_rope(const ModelTexts& texts);
 
-// load_config of a config.json's text alone; `file` is what errors name, in this wording.
-ModelSpec parse_config(std::string_view text, const std::filesystem::path& file,
-                       const JsonFields::Wording& wording = JsonFields::with_value);
+// load_config of a config.json's text alone; errors name `file`.
+ModelSpec parse_config(std::string_view text, const std::filesystem::path& file);
 
 }  // namespace lariat

@@ -96,9 +96,8 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
 
 void read_generation_config(const ModelTexts& texts, ModelSpec& spec) {
   const std::string file = texts.file("generation_config.json").string();
-  const nlohmann::json object =
-      parse_json_object(texts.read("generation_config.json", kMaxConfigBytes), file);
-  const JsonFields json(object, file, "", texts.wording(JsonFields::with_value));
+  const JsonFields json(texts.object("generation_config.json"), file, "",
+                        texts.wording(JsonFields::with_value));
   // As in transformers' generate(), this file stands for all that config.json says of generating.
   spec.generation = {};
   read_generation_keys(json, spec);

@@ -11,7 +11,7 @@ struct LayerReader {
   const ModelSpec& spec;
   const LayerSpec& layer;
   Source& source;
-  bool split_kv;
+  const Layout& layout;
   std::string prefix;
 
   const AttentionSpec& attention = layer.attention;
@@ -92,7 +92,7 @@ struct LayerReader {
     const std::string& q = l.q_rank > 0 ? names.q_b : names.q;
     latent.q_nope = head_rows(q, q_run, 0, l.nope_dim, q_in);
     latent.q_rope = head_rows(q, q_run, l.nope_dim, l.rope_dim, q_in);
-    if (split_kv) {
+    if (layout.split_kv) {
       latent.k_up = head_rows(names.k_b, l.kv_rank, 0, l.kv_rank, l.nope_dim, Role::kPrefillOnly, true);
       latent.k_absorb = head_rows(names.k_b, l.kv_rank, 0, l.kv_rank, l.nope_dim);
       latent.v_up = head_rows(names.v_b, l.v_dim, 0, l.v_dim, l.kv_rank);
@@ -140,14 +140,17 @@ struct LayerReader {
   void read_experts(ExpertWeights& to) const {
     const TensorNames& names = spec.names;
     const auto each = [&](const std::string& name, int64_t out, int64_t in) {
+      const std::string stack = std::string(name).erase(name.find("{}."), 3);
+      const bool stacked = layout.stores(prefix + stack + ".weight");
       std::vector<Parameter> blocks;
-      for (int64_t e = 0; e < experts.n; ++e)
-        blocks.push_back(matrix(fmt::format(fmt::runtime(name), e), out, in));
+      for (int64_t e = 0; e < experts.n; ++e) {
+        blocks.push_back(stacked ? matrix(stack, out, in, {experts.n * out, e * out, out, out})
+                                 : matrix(fmt::format(fmt::runtime(name), e), out, in));
+        blocks.back().stacked = stacked;
+      }
       Weight weight = source.weight(blocks);
       if (!experts.bias) return weight;
-      std::string all = prefix + name;
-      all.erase(all.find("{}."), 3);
-      weight.biases = source.vector({all + ".bias", experts.n, out, Role::kRows, {}});
+      weight.biases = source.vector({prefix + stack + ".bias", experts.n, out, Role::kRows, {}});
       return weight;
     };
     to.router = weight({{prefix + names.router + ".weight", experts.n, hidden, Role::kRouter, {}}});
@@ -169,7 +172,7 @@ Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, Sou
 }
 
 LayerWeights read_layer(const ModelSpec& spec, size_t index, const Layout& layout, Source& source) {
-  const LayerReader reader{spec, spec.layers[index], source, layout.split_kv,
+  const LayerReader reader{spec, spec.layers[index], source, layout,
                            layout.root + fmt::format(fmt::runtime(spec.names.layer), index)};
   LayerWeights layer;
   reader.read_attention(layer);

@@ -14,9 +14,8 @@ Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std:
   model.file_bytes = tensors.bytes();
   // All of the header is checked against the config before the first weight is read.
   const std::set<std::string> names = check_weights(model.spec, tensors);
-  const auto coded = std::ranges::find_if(names, [&](const std::string& name) {
-    return tensors.find(name)->codes || tensors.find(name)->quantized;
-  });
+  const auto coded =
+      std::ranges::find_if(names, [&](const std::string& name) { return tensors.find(name)->quantized; });
   if (asked && is_quantized(asked->dtype) && coded != names.end()) {
     model.spec.warnings.push_back(
         tensors.find(*coded)->file.string() + ": tensor '" + *coded +

@@ -1,14 +1,14 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/parallel.h"
 #include "models/weight_source.h"
 
 namespace lariat {
 namespace {
 
 // splitmix64 (public domain, Vigna): fast enough to fill gigabytes, and the same everywhere. Its state is a
-// counter, so that any of its numbers can be had at once: number `ahead`, from 1 on, behind `state`.
+// counter, so that any of its numbers can be had at once: number `ahead`, from 1 on, after `state`.
 uint64_t random_behind(uint64_t state, uint64_t ahead) {
   uint64_t z = state + ahead * 0x9E3779B97F4A7C15ULL;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -17,51 +17,49 @@ uint64_t random_behind(uint64_t state, uint64_t ahead) {
 }
 
 // Values of either sign below 2^-exponent: random sign and mantissa, and one of four exponents with equal
-// chances, put together from bits, so that each dtype is filled at memory speed, by all cores.
-void fill_random(std::byte* out, size_t count, DType dtype, int exponent, uint64_t state) {
+// chances, put together from bits, so that each dtype is filled at memory speed. The value i is made of the
+// random number first + i + 1 after `state`.
+void fill_random(uint8_t* out, int64_t count, DType dtype, int exponent, uint64_t state, uint64_t first) {
   const int bias = dtype == DType::kF16 ? 15 : 127;
   const int mantissa_bits = dtype == DType::kF32 ? 23 : dtype == DType::kBF16 ? 7 : 10;
   const int sign_bit = dtype == DType::kF32 ? 31 : 15;
-  for_ranges(cores(), static_cast<int64_t>(count), 1 << 16, [&](int64_t first, int64_t last) {
-    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
-      const uint64_t random = random_behind(state, i + 1);
-      const uint32_t mantissa = static_cast<uint32_t>(random) & ((1U << mantissa_bits) - 1);
-      const uint32_t biased =
-          static_cast<uint32_t>(std::max(1, bias - exponent - static_cast<int>(random >> 62)));
-      const uint32_t bits =
-          (static_cast<uint32_t>(random >> 40) & 1U) << sign_bit | biased << mantissa_bits | mantissa;
-      if (dtype == DType::kF32) {
-        std::memcpy(out + i * 4, &bits, 4);
-      } else {
-        const auto half = static_cast<uint16_t>(bits);
-        std::memcpy(out + i * 2, &half, 2);
-      }
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    const uint64_t random = random_behind(state, first + i + 1);
+    const uint32_t mantissa = static_cast<uint32_t>(random) & ((1U << mantissa_bits) - 1);
+    const uint32_t biased =
+        static_cast<uint32_t>(std::max(1, bias - exponent - static_cast<int>(random >> 62)));
+    const uint32_t bits =
+        (static_cast<uint32_t>(random >> 40) & 1U) << sign_bit | biased << mantissa_bits | mantissa;
+    if (dtype == DType::kF32) {
+      std::memcpy(out + i * 4, &bits, 4);
+    } else {
+      const auto half = static_cast<uint16_t>(bits);
+      std::memcpy(out + i * 2, &half, 2);
     }
-  });
+  }
 }
 
-// Always the same for one name and rows, however often and in what shape they are asked for.
+// Always the same for one name and rows, in any order and shape.
 class RandomWeights : public WeightLoader {
  public:
   RandomWeights(const ModelSpec& spec, Backend& backend, const Form& asked, uint64_t seed)
       : WeightLoader(spec, backend, asked), spec_(spec), asked_(asked), seed_(seed) {}
 
  private:
-  // Drawn as what it is to be stored as; quantised weights are made of the checkpoint's dtype.
-  Form own_form(const Parameter& parameter) const override {
-    const DType stored = stored_form(parameter, asked_, spec_.dtype).dtype;
-    return is_quantized(stored) ? spec_.dtype : stored;
-  }
-  HostWeight host(const Parameter& parameter, bool /*once*/, std::vector<std::byte>& made) override {
-    const DType drawn = own_form(parameter).dtype;
-    const auto size = static_cast<size_t>(parameter.rows * parameter.cols);
-    made.resize(size * size_of(drawn));
-    const double width = std::sqrt(static_cast<double>(parameter.cols));
+  // Drawn in the dtype that is stored; quantised weights are made of the checkpoint's dtype.
+  HostWeight host(const Parameter& parameter, bool /*once*/) override {
+    const DType stored = stored_form(parameter, asked_, spec_.dtype).dtype,
+                drawn = is_quantized(stored) ? spec_.dtype : stored;
+    const int exponent =
+        is_vector(parameter.role)
+            ? 0
+            : static_cast<int>(std::lround(std::log2(std::sqrt(static_cast<double>(parameter.cols)))));
     uint64_t state = seed_ + static_cast<uint64_t>(parameter.part.first);
     for (const char c : parameter.name) state = random_behind(state, 1) ^ static_cast<uint64_t>(c);
-    fill_random(made.data(), size, drawn,
-                is_vector(parameter.role) ? 0 : static_cast<int>(std::lround(std::log2(width))), state);
-    return Matrix(made.data(), drawn, parameter.rows, parameter.cols);
+    const auto read = [=, cols = parameter.cols](int64_t row, const CodeRow& to) {
+      fill_random(to.codes, cols, drawn, exponent, state, static_cast<uint64_t>(row * cols));
+    };
+    return {drawn, parameter.rows, parameter.cols, read};
   }
 
   const ModelSpec& spec_;

@@ -147,10 +147,10 @@ void check_rope_keys(const JsonFields& object, const RopeDefaults& defaults, con
                           "low_freq_factor", "high_freq_factor", "mrope_section", "mrope_interleaved"})
     object.has(key);
   if (defaults.scales_queries) object.pass_over("llama_4_scaling_beta");
-  ModelSpec model;
-  model.layers.resize(1);
-  model.rope() = rope;
-  check_unread(object, model, defaults.warnings);
+  const KeyValues known = {{"head_dim", rope.head_dim},
+                           {"rope_theta", rope.theta},
+                           {"partial_rotary_factor", rope.partial_rotary_factor}};
+  check_unread(object, known, defaults.warnings);
 }
 
 // How a family calls a key of the object where it stands at the file's top.

@@ -78,7 +78,6 @@ StoredTensor parse_tensor(const std::string& name, const nlohmann::json& entry, 
   }
   tensor.data = data + begin;
   tensor.bytes = end - begin;
-  tensor.alignment = element;
   return tensor;
 }
 

@@ -14,6 +14,11 @@ struct Layout {
   std::string own_head;  // the head's name where embedding and head are two; else as `head`
   bool split_kv =
       false;  // kv_b is two, as llama.cpp's converter has it: of each head U_h transposed, and V_h
+  const Tensors* checkpoint = nullptr;  // nullptr: stores nothing
+
+  bool stores(const std::string& name) const {
+    return checkpoint != nullptr && checkpoint->find(name) != nullptr;
+  }
 };
 
 // AutoModelForCausalLM saves behind "model.", AutoModel behind nothing, models with an image part behind one

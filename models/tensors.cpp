@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 
+#include "kernels/convert.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -19,6 +21,37 @@ DType StoredTensor::float_dtype() const {
   if (dtype == "BF16") return DType::kBF16;
   throw Error(fmt::format("{}: tensor '{}' is {}; lariat runs F32, F16 and BF16 weights", file.string(), name,
                           dtype));
+}
+
+HostWeight StoredTensor::rows() const {
+  if (reader) return *reader;
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
+  return Matrix(const_cast<std::byte*>(data), float_dtype(), rows, shape.empty() ? 1 : shape.back());
+}
+
+HostWeight rows_of(const StoredTensor& tensor, int64_t rows, std::function<int64_t(int64_t)> row_of) {
+  const HostWeight all = tensor.rows();
+  const auto read = [all, row_of = std::move(row_of)](int64_t row, const CodeRow& to) {
+    if (all.read_row) return all.read_row(row_of(row), to);
+    std::memcpy(to.codes, all.m.row_range(row_of(row), 1).data,
+                static_cast<size_t>(all.m.cols) * size_of(all.m.dtype));
+  };
+  return {all.m.form(), rows, all.m.cols, read};
+}
+
+HostWeight elements_of(const StoredTensor& vector, int64_t count, std::function<int64_t(int64_t)> index_of,
+                       float plus) {
+  const auto read = [all = vector.rows(), count, index_of = std::move(index_of), plus](int64_t row,
+                                                                                       const CodeRow& to) {
+    std::vector<float> values(static_cast<size_t>(all.m.cols));
+    read_floats(all, row, {values.data(), DType::kF32, 1, all.m.cols});
+    for (int64_t i = 0; i < count; ++i) {
+      const float value = values[static_cast<size_t>(index_of(i))];
+      store_f32(to.codes, DType::kF32, i, plus == 0 ? value : value + plus);
+    }
+  };
+  return {DType::kF32, 1, count, read};
 }
 
 void Tensors::add(MappedFile file, std::vector<StoredTensor> tensors) {
@@ -37,11 +70,7 @@ std::optional<StoredTensor> Tensors::take(const std::string& name) {
   return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
 }
 
-void Tensors::put(StoredTensor tensor, std::vector<std::byte> made) {
-  if (!made.empty()) {
-    tensor.bytes = made.size();
-    tensor.data = made_.emplace_back(std::move(made)).data();
-  }
+void Tensors::put(StoredTensor tensor) {
   const auto [place, inserted] = tensors_.emplace(tensor.name, tensor);
   if (!inserted)
     throw Error(
@@ -52,8 +81,11 @@ void Tensors::put(StoredTensor tensor, std::vector<std::byte> made) {
 
 // Old files may start their data on any byte; vectors and sanitizers want elements on their own multiples.
 void Tensors::align(StoredTensor& tensor) const {
-  if (reinterpret_cast<uintptr_t>(tensor.data) % tensor.alignment == 0) return;
-  auto& copy = made_.emplace_back(tensor.data, tensor.data + tensor.bytes);
+  size_t elements = 1;
+  for (const int64_t size : tensor.shape) elements *= static_cast<size_t>(size);
+  if (tensor.reader || elements == 0 || tensor.bytes < elements) return;
+  if (reinterpret_cast<uintptr_t>(tensor.data) % (tensor.bytes / elements) == 0) return;
+  auto& copy = copies_.emplace_back(tensor.data, tensor.data + tensor.bytes);
   tensor.data = copy.data();
 }
 

@@ -19,7 +19,8 @@ namespace lariat {
 
 std::string shape_text(const std::vector<int64_t>& shape);  // "[2, 3]"
 
-// A tensor inside a mapped file, whoever stored it.
+// A tensor inside a mapped file of any format. It is read row by row; its rows are all dimensions but the
+// last.
 struct StoredTensor {
   std::string name;
   std::string dtype;           // as the file spells it: "F32", "BF16", "I64", ...
@@ -27,23 +28,22 @@ struct StoredTensor {
   const std::byte* data = nullptr;
   size_t bytes = 0;
   std::filesystem::path file;
-  size_t alignment = 1;  // of the data, for who reads them as elements
-  // Of a tensor whose elements are codes: what its format's reader makes of them. Its rows are all
-  // dimensions but the last.
-  std::shared_ptr<const HostWeight> codes{};
-  // Above 0: of each run of so many rows (values, of a vector), which is a head, row 2p + h is the model's
-  // row h * n / 2 + p: llama.cpp pairs neighbours where transformers pairs halves.
-  int64_t pair_rows = 0;
-  // With a col_step, element (r, c) of a matrix is number first + r row_step + c col_step, counted from
-  // `data`; those are a share, as good as another, of what it lies in with others.
-  int64_t first = 0, row_step = 0, col_step = 0;
-  bool quantized = false;  // it was, and is floats here; with `codes` it still is
-  float plus = 0.0F;       // to be added to each value, for who stores 1 + w where the model has w
+  // Makes the rows of a tensor that is not stored as its floats, row after row.
+  std::shared_ptr<const HostWeight> reader{};
+  bool quantized = false;  // the file holds codes, though the reader may make floats of them
 
   // The dtype of floats. Throws Error naming file and tensor for anything but F32, F16, BF16.
   DType float_dtype() const;
-  Form form() const { return codes ? codes->m.form() : float_dtype(); }
+  Form form() const { return reader ? reader->m.form() : float_dtype(); }
+  // All rows, in memory where there is no reader. Throws Error as float_dtype().
+  HostWeight rows() const;
 };
+
+// A weight whose row r is row row_of(r) of the tensor.
+HostWeight rows_of(const StoredTensor& tensor, int64_t rows, std::function<int64_t(int64_t)> row_of);
+// A row in f32 whose element i is element index_of(i) of a vector, plus `plus`.
+HostWeight elements_of(const StoredTensor& vector, int64_t count, std::function<int64_t(int64_t)> index_of,
+                       float plus = 0);
 
 // The tensors of a checkpoint by their names, and the files that they lie in. Whoever opens a file has
 // checked it: a StoredTensor in hand lies inside its file and has the bytes of its shape.
@@ -56,15 +56,14 @@ class Tensors {
 
   // A tensor that no longer stands among the others; nothing when absent. Its data stay where they are.
   std::optional<StoredTensor> take(const std::string& name);
-  // A tensor that was made of others'. made: its data, if they lie in no file. Throws Error when there is one
-  // of its name.
-  void put(StoredTensor tensor, std::vector<std::byte> made = {});
+  // Adds a tensor that was made of others. Throws Error when the name is taken.
+  void put(StoredTensor tensor);
 
   const StoredTensor* find(const std::string& name) const;  // nullptr when absent
   // Throws Error naming file and tensor when it is absent or has another shape. Reads none of its data.
   const StoredTensor& check(const std::string& name, const std::vector<int64_t>& shape) const;
-  // Checks likewise, and gives its data on a multiple of their alignment: copied when the file has them
-  // elsewhere.
+  // Checks likewise, and gives the data of floats on a multiple of an element's size: copied when the file
+  // has them elsewhere.
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape) const;
 
   const std::filesystem::path& source() const { return source_; }
@@ -86,7 +85,7 @@ class Tensors {
   std::filesystem::path source_;
   std::vector<std::unique_ptr<MappedFile>> files_;
   // Both change when get() copies a tensor.
-  mutable std::deque<std::vector<std::byte>> made_;
+  mutable std::deque<std::vector<std::byte>> copies_;
   mutable std::map<std::string, StoredTensor> tensors_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "kernels/error.h"
 #include "kernels/search_quant.h"
@@ -9,25 +10,22 @@
 namespace lariat {
 namespace {
 
-Matrix transposed(const Matrix& matrix, std::vector<std::byte>& storage) {
-  const size_t element = size_of(matrix.dtype);
-  std::vector<std::byte> out(static_cast<size_t>(matrix.rows * matrix.cols) * element);
-  const auto* from = static_cast<const std::byte*>(matrix.data);
-  for (int64_t row = 0; row < matrix.rows; ++row) {
-    for (int64_t col = 0; col < matrix.cols; ++col) {
-      std::memcpy(out.data() + static_cast<size_t>(col * matrix.rows + row) * element,
-                  from + static_cast<size_t>(row * matrix.stride + col) * element, element);
-    }
+// Each row is a column of the weight's floats.
+HostWeight transposed(const HostWeight& from) {
+  Matrix m = from.m;
+  const auto floats = std::make_shared<std::vector<float>>();
+  if (!m) {
+    floats->resize(static_cast<size_t>(m.rows * m.cols));
+    m = Matrix(floats->data(), DType::kF32, m.rows, m.cols);
+    read_floats(from, 0, m);
   }
-  storage = std::move(out);
-  return {storage.data(), matrix.dtype, matrix.cols, matrix.rows};
-}
-
-Matrix floats_of(const HostWeight& codes, std::vector<std::byte>& storage) {
-  storage.resize(static_cast<size_t>(codes.m.rows * codes.m.cols) * sizeof(float));
-  const Matrix floats(storage.data(), DType::kF32, codes.m.rows, codes.m.cols);
-  read_floats(codes, 0, floats);
-  return floats;
+  const auto read = [m, floats](int64_t col, const CodeRow& to) {
+    const size_t element = size_of(m.dtype);
+    for (int64_t row = 0; row < m.rows; ++row)
+      std::memcpy(to.codes + static_cast<size_t>(row) * element,
+                  m.row_range(row, 1).column_range(col, 1).data, element);
+  };
+  return {m.dtype, m.cols, m.rows, read};
 }
 
 // Throws Error where the backend takes no weights of this dtype, with what to do.
@@ -68,49 +66,41 @@ WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optiona
 }
 
 Weight WeightLoader::weight(std::span<const Parameter> blocks) {
-  const Form own = own_form(blocks[0]);
+  const Form own = host(blocks[0], false).m.form();
   return left_out(blocks[0].role, stored_form(blocks[0], asked_, own)) ? Weight() : load(blocks);
 }
 
 HostWeight WeightLoader::table(const Parameter& parameter) {
-  const Form own = own_form(parameter);
+  HostWeight rows = host(parameter, false);
+  const Form own = rows.m.form();
   const bool stays = is_quantized(own.dtype) && stored_form(parameter, asked_, own) == own;
   if (!stays || !backend_.traits().host_memory) return Source::table(parameter);
-  std::vector<std::byte> made;
-  HostWeight rows = host(parameter, false, made);
   give_back(parameter);
   return rows;
 }
 
 Weights WeightLoader::finish(Weights weights) {
   weights.memory = std::move(memory_);
-  weights.host = std::move(host_);
   return weights;
 }
 
 Weight WeightLoader::load(std::span<const Parameter> blocks) {
   std::vector<HostWeight> from;
   std::vector<Form> stored;
-  std::vector<std::vector<std::byte>> made(blocks.size());
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const Parameter& block = blocks[i];
-    from.push_back(host(block, true, made[i]));
-    Form own = from[i].m.form();
+  for (const Parameter& block : blocks) {
+    from.push_back(host(block, true));
+    Form own = from.back().m.form();
     if (block.transposed) {
-      if (from[i].read_codes) {  // groups of inputs would be of outputs
-        own = spec_.dtype;
-        from[i] = floats_of(from[i], made[i]);
-      }
-      from[i] = transposed(from[i].m, made[i]);
+      if (is_quantized(own.dtype)) own = spec_.dtype;  // groups of inputs would be of outputs
+      from.back() = transposed(from.back());
     }
     stored.push_back(stored_form(block, asked_, own));
-    check_quantizes(backend_, stored[i].dtype, "`dtype` bf16");
+    check_quantizes(backend_, stored.back().dtype, "`dtype` bf16");
   }
   LoadedWeight loaded = backend_.load_weight(from, stored, compute_of(blocks[0].role, stored));
   for (size_t i = 0; i < blocks.size(); ++i) {
     const bool in_place = from[i].m && loaded.weight.blocks[i].w.data == from[i].m.data;
-    if (!in_place || !made[i].empty()) give_back(blocks[i]);
-    if (in_place && !made[i].empty()) host_.push_back(std::move(made[i]));
+    if (!in_place) give_back(blocks[i]);
   }
   if (loaded.memory.data() != nullptr) memory_.push_back(std::move(loaded.memory));
   return std::move(loaded.weight);

@@ -28,7 +28,8 @@ struct Parameter {
   int64_t rows = 0, cols = 0;
   Role role = Role::kVector;
   RowRange part;            // where of > rows: which of the tensor's rows; of a vector: which of its elements
-  bool transposed = false;  // what is handed out is [cols, rows]
+  bool transposed = false;  // handed out as [cols, rows]
+  bool stacked = false;     // the tensor has a dimension of experts in front; `part` has the rows of one
 };
 
 // Its shape as it is handed out, without data.
@@ -55,7 +56,7 @@ inline bool left_out(Role role, const Form& stored) {
   return role == Role::kPrefillOnly && is_quantized(stored.dtype);
 }
 
-// Has a backend load what host() finds for each block, and keeps the memory that this takes.
+// Has a backend load the rows that host() finds for each block, and keeps the memory that this takes.
 class WeightLoader : public Source {
  public:
   // Throws Error where the backend does not quantise what is to be quantised.
@@ -69,11 +70,8 @@ class WeightLoader : public Source {
   Weights finish(Weights weights);
 
  protected:
-  // The form of the parameter at its origin.
-  virtual Form own_form(const Parameter& parameter) const = 0;
-  // The matrix as the host has it, to be read in order and `once`, or at any time. Floats that lie in no file
-  // are put into `made`.
-  virtual HostWeight host(const Parameter& parameter, bool once, std::vector<std::byte>& made) = 0;
+  // The matrix at its origin, to be read in order and `once`, or at any time.
+  virtual HostWeight host(const Parameter& parameter, bool once) = 0;
   // Nobody will read the host's matrix any more.
   virtual void give_back(const Parameter&) {}
 
@@ -84,7 +82,6 @@ class WeightLoader : public Source {
   Backend& backend_;
   std::optional<Form> asked_;
   std::vector<Buffer> memory_;
-  std::vector<std::vector<std::byte>> host_;
 };
 
 // All weights of a model, whose tensors have the names that the checkpoint, if there is one, has for them.

@@ -45,8 +45,8 @@ struct LayerWeights {
   ExpertWeights experts;
 };
 
-// A model's weights as a backend has them. Matrices point into `memory`, into `host`, or into the checkpoint
-// that they were made from, where the backend uses its bytes in place.
+// A model's weights as a backend has them. Matrices point into `memory`, or into the checkpoint where the
+// backend uses its bytes in place.
 struct Weights {
   HostWeight embed = Matrix();  // [vocab, hidden]; codes that no head shares may stay in their file
   Norm embedding_norm;
@@ -62,7 +62,6 @@ struct Weights {
   size_t bytes = 0, token_bytes = 0;
   int64_t values = 0;  // how many weights the latter hold: a token costs as many multiply-adds
   std::vector<Buffer> memory;
-  std::vector<std::vector<std::byte>> host;  // used in place, and no file's: put together, or random
 };
 
 // Finds every tensor by its Hugging Face name, checks its shape against the spec and hands it to the

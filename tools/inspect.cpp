@@ -171,7 +171,7 @@ void add_texts(OrderedJson& found, const ModelTexts& texts) {
 // The first reason why the model does not run stands under "reason".
 OrderedJson inspect(const InspectArgs& args) {
   ModelFiles files = open_files(args.common.model);
-  const nlohmann::json json = files.texts.json("config.json");
+  const nlohmann::json& json = files.texts.object("config.json");
   const JsonFields config(json, files.texts.file("config.json").string());
   OrderedJson found, reason;
   const auto attempt = [&](const std::function<void()>& step) {

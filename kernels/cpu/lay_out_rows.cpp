@@ -17,9 +17,8 @@ void quantize_floats(const Matrix& from, const Matrix& to, int64_t first, int64_
                       : lay_out_tiles(searched(from, to.form()), 0, to, first, last);
 }
 
-// Tiles [first, last) of `to` from codes of another form, by way of floats.
-void quantize_codes(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first,
-                    int64_t last) {
+// Tiles [first, last) of `to` from a reader of another form, by way of floats.
+void quantize_rows(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
   const QuantLayout layout(to);
   std::vector<float> made(static_cast<size_t>(kQuantRows * to.cols));
   for (int64_t tile = first; tile < last; ++tile) {
@@ -34,18 +33,18 @@ void quantize_codes(const HostWeight& from, int64_t first_row, const Matrix& to,
 }  // namespace
 
 void lay_out_rows(const HostWeight& from, int64_t first_row, const Matrix& to, int threads) {
-  const bool codes = static_cast<bool>(from.read_codes);
+  const bool reads = static_cast<bool>(from.read_row);
   if (!is_quantized(to.dtype)) {
     return for_ranges(threads, to.rows, 1, [&](int64_t first, int64_t last) {
       const Matrix some = to.row_range(first, last - first);
-      codes ? read_floats(from, first_row + first, some)
+      reads ? read_floats(from, first_row + first, some)
             : convert_rows(from.m.row_range(first_row + first, some.rows), some);
     });
   }
   for_ranges(threads, QuantLayout(to).tiles(), 1, [&](int64_t first, int64_t last) {
-    if (!codes) return quantize_floats(from.m.row_range(first_row, to.rows), to, first, last);
+    if (!reads) return quantize_floats(from.m.row_range(first_row, to.rows), to, first, last);
     from.m.form() == to.form() ? lay_out_tiles(from, first_row, to, first, last)
-                               : quantize_codes(from, first_row, to, first, last);
+                               : quantize_rows(from, first_row, to, first, last);
   });
 }
 

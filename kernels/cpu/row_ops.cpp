@@ -208,7 +208,7 @@ void CpuBackend::embed(std::span<const int32_t> tokens, const HostWeight& table,
       int32_t token = tokens[static_cast<size_t>(t)];
       if (token < 0) token = token_of(drawn_.at(static_cast<size_t>(-1 - token)));
       const Matrix row = out.row_range(t, 1);
-      if (table.read_codes) {
+      if (table.read_row) {
         read_floats(table, token, row);
       } else if (is_quantized(table.m.dtype)) {
         cpu::dequantize(table.m, token, 0, row);

@@ -169,17 +169,16 @@ LoadedWeight CudaBackend::load_weight(std::span<const HostWeight> host, std::spa
 
 void CudaBackend::load_floats(const HostWeight& host, const Matrix& to) {
   const Matrix& from = host.m;
-  if (from.dtype == to.dtype) return upload_matrix(to, from);
-  // Panels of rows keep the copy in the host's dtype small. Codes are made floats there.
+  if (!host.read_row && from.dtype == to.dtype) return upload_matrix(to, from);
+  // Panels of rows keep the copy in the host's dtype small. A reader's rows are f32 there.
   const int64_t panel = std::clamp<int64_t>((8 << 20) / from.cols, 1, from.rows);
-  const DType staged_as = host.read_codes ? DType::kF32 : from.dtype;
+  const DType staged_as = host.read_row ? DType::kF32 : from.dtype;
   const Buffer raw = allocate(static_cast<size_t>(panel * from.cols) * size_of(staged_as));
-  std::vector<float> made(host.read_codes ? static_cast<size_t>(panel * from.cols) : 0);
+  std::vector<float> made(host.read_row ? static_cast<size_t>(panel * from.cols) : 0);
   for (int64_t r = 0; r < from.rows; r += panel) {
     const int64_t count = std::min(panel, from.rows - r);
     Matrix rows(made.data(), DType::kF32, count, from.cols);
-    host.read_codes ? cpu::lay_out_rows(host, r, rows, host_threads())
-                    : void(rows = from.row_range(r, count));
+    host.read_row ? cpu::lay_out_rows(host, r, rows, host_threads()) : void(rows = from.row_range(r, count));
     const Matrix staged(raw.data(), staged_as, count, from.cols);
     upload_matrix(staged, rows);
     convert(staged, DType::kF32, to.row_range(r, count));

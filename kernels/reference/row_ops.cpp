@@ -14,11 +14,11 @@ void ReferenceBackend::embed(std::span<const int32_t> tokens, const HostWeight& 
     const int32_t token =
         tokens[t] < 0 ? token_of(drawn_.at(static_cast<size_t>(-1 - tokens[t]))) : tokens[t];
     const Matrix row = out.row_range(static_cast<int64_t>(t), 1);
-    if (table.read_codes) read_floats(table, token, row);
+    if (table.read_row) read_floats(table, token, row);
     for (int64_t i = 0; i < out.cols; ++i) {
       reference::put(
           row, 0, i,
-          scale * (table.read_codes ? reference::get(row, 0, i) : reference::get(table.m, token, i)));
+          scale * (table.read_row ? reference::get(row, 0, i) : reference::get(table.m, token, i)));
     }
   }
 }

@@ -49,7 +49,7 @@ struct TextPart {
 };
 
 // Throws Error where the top is of a wrong type. `file` names the config in errors.
-TextPart text_part(nlohmann::json config, const std::string& file);
+TextPart text_part(const nlohmann::json& config, const std::string& file);
 
 #define LARIAT_FAMILY(architecture, type, reader, ...) ModelSpec reader(const JsonFields& config);
 #include "models/families/families.def"

@@ -108,50 +108,36 @@ bool is_near(const Json& value, double wanted) {
   return value.is_number() && std::fabs(value.get<double>() - wanted) <= 1e-6 * std::fabs(wanted);
 }
 
-// The model's own value for the word of a rule, or for a key that it did not read; null where it has none.
-Json fact(std::string_view word, const ModelSpec& spec) {
-  const AttentionSpec& attention = spec.layers.front().attention;
-  const std::pair<std::string_view, Json> facts[] = {
-      {"hidden_size", spec.hidden_size},
-      {"head_dim", spec.rope().head_dim},
-      {"qk_head_dim", attention.latent.nope_dim + attention.latent.rope_dim},
-      {"1/sqrt(head_dim)", attention.scale},
-      {"num_key_value_heads", attention.n_kv_heads},
-      {"intermediate_size", spec.layers.front().feed_forward.intermediate_size},
-      {"rope_theta", spec.rope().theta},
-      {"partial_rotary_factor", spec.rope().partial_rotary_factor},
-      {"qk_norm", attention.qk_norm != QkNorm::kNone},
-      {"sliding", attention.sliding_window > 0}};
-  for (const auto& [name, value] : facts) {
-    if (name == word) return value;
-  }
-  const Json literal = Json::parse(word, nullptr, false);  // a number, or true
+// The known value for the word of a rule, else what the word means itself: a number, or true; null: neither.
+Json value_of(std::string_view word, const KeyValues& known) {
+  if (const auto found = known.find(word); found != known.end()) return found->second;
+  const Json literal = Json::parse(word, nullptr, false);
   return literal.is_discarded() ? Json() : literal;
 }
 
-bool agrees(const Json& value, std::string_view word, const JsonFields& object, const ModelSpec& spec) {
+bool agrees(const Json& value, std::string_view word, const JsonFields& object, const KeyValues& known) {
   if (word == "dense") return object.find("use_moe") != nullptr && *object.find("use_moe") == false;
   if (word == "ones") {
     return value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& item) {
              return is_near(item, 1.0) || item == true;
            });
   }
+  const Json own = value_of(word, known);
   if (word == "hidden_act") {
-    return value.is_string() &&
-           find_activation(value.get<std::string>()) == spec.layers.front().feed_forward.activation;
+    const auto activation = value.is_string() ? find_activation(value.get<std::string>()) : std::nullopt;
+    return activation && own == static_cast<int>(*activation);
   }
   if (value.is_string()) return value.get<std::string>() == word;
-  const Json known = fact(word, spec);
-  return known.is_boolean() ? value == known : known.is_number() && is_near(value, known.get<double>());
+  return own.is_boolean() ? value == own : own.is_number() && is_near(value, own.get<double>());
 }
 
 // A false is as good as no key, except where the model is otherwise.
 bool is_neutral(const Json& value, std::string_view neutral, const JsonFields& object,
-                const ModelSpec& spec) {
-  const bool decides = value.is_boolean() && fact(neutral, spec) == true;
+                const KeyValues& known) {
+  const bool decides = value.is_boolean() && value_of(neutral, known) == true;
   if (!says_something(&value) && !decides) return true;
   const auto words = split(neutral, '|');
-  return std::ranges::any_of(words, [&](auto word) { return agrees(value, word, object, spec); });
+  return std::ranges::any_of(words, [&](auto word) { return agrees(value, word, object, known); });
 }
 
 const KeyRule* find_rule(std::span<const KeyRule> rules, std::string_view key) {
@@ -173,6 +159,23 @@ const KeyRule* find_rule(std::span<const KeyRule> rules, std::string_view key) {
 std::span<const KeyRule> refused_keys() { return kRefused; }
 
 void check_unread(const JsonFields& object, const ModelSpec& spec, std::vector<std::string>* warnings) {
+  const AttentionSpec& attention = spec.layers.front().attention;
+  const FeedForwardSpec& feed_forward = spec.layers.front().feed_forward;
+  const KeyValues known = {{"hidden_size", spec.hidden_size},
+                           {"head_dim", spec.rope().head_dim},
+                           {"qk_head_dim", attention.latent.nope_dim + attention.latent.rope_dim},
+                           {"1/sqrt(head_dim)", attention.scale},
+                           {"num_key_value_heads", attention.n_kv_heads},
+                           {"intermediate_size", feed_forward.intermediate_size},
+                           {"rope_theta", spec.rope().theta},
+                           {"partial_rotary_factor", spec.rope().partial_rotary_factor},
+                           {"hidden_act", static_cast<int>(feed_forward.activation)},
+                           {"qk_norm", attention.qk_norm != QkNorm::kNone},
+                           {"sliding", attention.sliding_window > 0}};
+  check_unread(object, known, warnings);
+}
+
+void check_unread(const JsonFields& object, const KeyValues& known, std::vector<std::string>* warnings) {
   constexpr size_t kShown = 8;
   size_t unknown = 0;
   const auto warn = [&](const std::string& line) {
@@ -182,13 +185,13 @@ void check_unread(const JsonFields& object, const ModelSpec& spec, std::vector<s
     const Json* value = object.find(key);
     if (value == nullptr || has_match(kHarmless, key)) continue;
     if (const KeyRule* rule = find_rule(kRefused, key)) {
-      if (!is_neutral(*value, rule->neutral, object, spec)) refuse(object, key, *rule);
+      if (!is_neutral(*value, rule->neutral, object, known)) refuse(object, key, *rule);
       continue;
     }
-    const KeyRule* known = find_rule(kWarned, key);
-    const KeyRule rule = known != nullptr ? *known : KeyRule{key, key, kUnknown};
-    if (is_neutral(*value, rule.neutral, object, spec)) continue;
-    if (known == nullptr && ++unknown > kShown) continue;
+    const KeyRule* warned = find_rule(kWarned, key);
+    const KeyRule rule = warned != nullptr ? *warned : KeyRule{key, key, kUnknown};
+    if (is_neutral(*value, rule.neutral, object, known)) continue;
+    if (warned == nullptr && ++unknown > kShown) continue;
     warn(object.message(key.substr(0, 60), std::string(rule.what)));
   }
   if (unknown > kShown) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -26,10 +27,15 @@ struct KeyRule {
 };
 std::span<const KeyRule> refused_keys();
 
+// A model's own values, by the words of the rules and the names of keys that no reader asked for.
+using KeyValues = std::map<std::string_view, nlohmann::json>;
+
 // Goes over the members of a config, or of an object in it, for which no reader asked. Those of
 // refused_keys() throw Error unless their value is neutral; of others that say something there is a warning,
 // unless they are known to change nothing: to transformers' class too they are no keys of its own. Rules
-// speak of the layers and the RoPE of `spec`. warnings: null where nobody reads them.
+// compare with the values in `known`. warnings: null where no caller reads them.
+void check_unread(const JsonFields& object, const KeyValues& known, std::vector<std::string>* warnings);
+// Compares with the RoPE and the first layer of `spec`.
 void check_unread(const JsonFields& object, const ModelSpec& spec, std::vector<std::string>* warnings);
 
 // Refuses tensors of weights that are stored in another way (quantised, LoRA): to be called first, since

@@ -34,9 +34,9 @@ void read_ties(const JsonFields& top, nlohmann::json& text) {
 
 }  // namespace
 
-TextPart text_part(nlohmann::json config, const std::string& file) {
+TextPart text_part(const nlohmann::json& config, const std::string& file) {
   const JsonFields top(config, file);
-  if (!top.object("text_config")) return {std::move(config), ""};
+  if (!top.object("text_config")) return {config, ""};
   nlohmann::json text = config["text_config"];
   for (const char* key :
        {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "quantization_config", "quantization"}) {

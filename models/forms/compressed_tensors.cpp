@@ -112,7 +112,7 @@ void read_fp4(const Quantized& quantized, const std::string& module) {
   quantized.check_matrix(packed);
   if (packed.shape[1] % 16 != 0) quantized.refuse(packed, "has rows that are not whole groups of 32");
   quantized.check_shape(scales, {packed.shape[0], packed.shape[1] / 16});
-  put_mxfp4(quantized, module + ".weight", packed, packed.shape[0], scales);
+  put_mxfp4(quantized, module + ".weight", packed, false, scales);
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ constexpr std::string_view kParts[] = {".qweight",          ".qzeros",
 // Parts that no weight was made of.
 void refuse_what_is_left(const Quantized& quantized) {
   for (const auto& [name, tensor] : quantized.tensors.all()) {
-    if (tensor.codes) continue;
+    if (tensor.quantized) continue;
     const auto ends_so = [&end = tensor.name](std::string_view part) { return end.ends_with(part); };
     if (tensor.name.find(".quant_state.") != std::string::npos || std::ranges::any_of(kParts, ends_so))
       quantized.refuse(tensor, "is a part of a quantised weight, and the others are not there");
@@ -139,13 +139,13 @@ void check_quantization(const JsonFields& config) {
 std::pair<nlohmann::json, std::string> quantization_config(const ModelTexts& texts) {
   constexpr std::pair<const char*, const char*> kBeside[] = {
       {"quantize_config.json", "gptq"}, {"quant_config.json", "awq"}, {"hf_quant_config.json", "modelopt"}};
-  std::pair all(texts.json("config.json"), texts.file("config.json").string());
+  std::pair all(texts.object("config.json"), texts.file("config.json").string());
   const TextPart text = text_part(all.first, all.second);
   if (settings(JsonFields(text.json, all.second, text.prefix))) return all;
   for (const auto& [name, method] : kBeside) {
     if (!texts.has(name)) continue;
-    nlohmann::json found = texts.json(name);
-    if (found.is_object() && found.contains("quantization")) found = nlohmann::json(found["quantization"]);
+    nlohmann::json found = texts.object(name);
+    if (found.contains("quantization")) found = nlohmann::json(found["quantization"]);
     if (found.is_object() && !found.contains("quant_method")) found["quant_method"] = method;
     return {{{"quantization_config", found}}, texts.file(name).string()};
   }
@@ -163,18 +163,16 @@ void read_quantized(const nlohmann::json& config, const std::string& file, Tenso
                     std::vector<std::string>& warnings) {
   const TextPart text = text_part(config, file);
   const JsonFields fields(text.json, file, text.prefix);
-  unstack_experts(tensors);
-  unstack_mlx({"mlx", fields, tensors, warnings});
+  read_stacked_experts(tensors);
+  rename_mlx_experts({"mlx", fields, tensors, warnings});
   const auto found = settings(fields);
   if (!found) return;
   check_quantization(fields);
   const Quantized quantized{found->second, found->first, tensors, warnings};
   pass_over_activations(quantized);
-  const size_t parts = tensors.all().size();
   find_method(found->second)->read(quantized);
   refuse_what_is_left(quantized);
-  const auto is_codes = [](const auto& each) { return each.second.codes != nullptr; };
-  if (tensors.all().size() == parts && std::ranges::none_of(tensors.all(), is_codes)) {
+  if (std::ranges::none_of(tensors.all(), [](const auto& each) { return each.second.quantized; })) {
     warnings.push_back(
         fields.message(fields.has("quantization_config") ? "quantization_config" : "quantization",
                        "no tensor is quantised; run as the floats they are"));

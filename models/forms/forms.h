@@ -22,15 +22,17 @@ std::pair<nlohmann::json, std::string> quantization_config(const ModelTexts& tex
 // The method's name in it; "": none.
 std::string quantization_method(const ModelTexts& texts);
 
-// Makes X.experts.N.gate_proj.weight and so on, and one matrix of biases for each of the three, of what
-// gpt-oss stacks in one tensor with gate and up in turn. Throws Error naming file and tensor.
-void unstack_experts(Tensors& tensors);
+// Makes readers of X.experts.gate_proj.weight [experts, outputs, inputs] and so on, and of their biases, for
+// the floats of gpt-oss, whose tensors are transposed and have gate and up in turn. Throws Error naming file
+// and tensor.
+void read_stacked_experts(Tensors& tensors);
 
 // Makes one tensor, X.weight [outputs, inputs], of the parts that a method has of each weight (X.qweight,
 // X.scales, ...). Which weights are quantised, and how, is seen from their parts: lists of modules that are
 // not change nothing. Weights whose inputs have their scales in no order, or in groups that no form has, are
-// made floats. Experts are unstacked before. Whatever the readers of codes will read is checked here.
-// config, file: of quantization_config. Throws Error naming file and tensor.
+// read as floats. Experts that are stacked stay so: X.experts.gate_proj.weight [experts, outputs, inputs].
+// All that a reader will read is checked here. config, file: of quantization_config. Throws Error naming file
+// and tensor.
 void read_quantized(const nlohmann::json& config, const std::string& file, Tensors& tensors,
                     std::vector<std::string>& warnings);
 

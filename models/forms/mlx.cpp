@@ -44,8 +44,9 @@ size_t find_stack(const std::string& module, const StoredTensor& tensor) {
   return at == std::string::npos ? at : at + 1;
 }
 
-// The names of the experts that MLX stacks, as they were before.
-std::string expert_name(const std::string& module, size_t at, int64_t expert) {
+// The name of a module's weight; of stacked experts, as a file of single experts has it without their index.
+std::string weight_name(const std::string& module, size_t at) {
+  if (at == std::string::npos) return module + ".weight";
   std::string last = module.substr(module.find('.', at) + 1);
   if (module.find("block_sparse_moe.") != std::string::npos) {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kOwn = {
@@ -54,57 +55,35 @@ std::string expert_name(const std::string& module, size_t at, int64_t expert) {
       if (last == mlx) last = own;
     }
   }
-  return fmt::format("{}experts.{}.{}", module.substr(0, at), expert, last);
+  return fmt::format("{}experts.{}.weight", module.substr(0, at), last);
 }
 
-// One of the matrices that a tensor of three dimensions stacks, or the only one, of so many bytes a row.
-struct Slice {
-  std::string name;
-  StoredTensor tensor;
-  int64_t first_row;
-};
-
-std::vector<Slice> slices(const Quantized& quantized, const std::string& module, const StoredTensor& tensor) {
-  const size_t at = find_stack(module, tensor);
-  const bool stacked = at != std::string::npos;
-  if (!stacked) quantized.check_matrix(tensor);
-  if (tensor.bytes == 0) quantized.refuse(tensor, "holds nothing");
-  if (!stacked) return {{module + ".weight", tensor, 0}};
-  std::vector<Slice> all;
-  const int64_t rows = tensor.shape[1];
-  for (int64_t e = 0; e < tensor.shape[0]; ++e) {
-    Slice& slice = all.emplace_back(Slice{expert_name(module, at, e) + ".weight", tensor, e * rows});
-    slice.tensor.bytes /= static_cast<size_t>(tensor.shape[0]);
-    slice.tensor.data += static_cast<size_t>(e) * slice.tensor.bytes;
-    slice.tensor.shape = {rows, tensor.shape[2]};
-  }
-  return all;
-}
-
-void put_affine(const Quantized& quantized, const Slice& slice, int64_t groups, int64_t group,
-                const StoredTensor& scales, const StoredTensor& biases) {
-  const int64_t rows = slice.tensor.shape[0], words = slice.tensor.shape[1], per_group = words * 32 / groups;
+void put_affine(const Quantized& quantized, const std::string& name, const StoredTensor& tensor,
+                int64_t groups, int64_t group, const StoredTensor& scales, const StoredTensor& biases) {
+  const bool stacked = tensor.shape.size() == 3;
+  const int64_t rows = tensor.shape[0] * (stacked ? tensor.shape[1] : 1), words = tensor.shape.back(),
+                per_group = words * 32 / groups;
   const auto bits = static_cast<int>(std::min<int64_t>(per_group / group, 9));
   if (words * 32 % groups != 0 || per_group % group != 0 || bits < 2 || bits > 8 || bits == 7)
-    quantized.refuse(slice.tensor,
-                     fmt::format("has {} words a row for {} groups of {}: not 2, 3, 4, 5, 6 or 8 "
-                                 "bits; see \"group_size\" of config.json",
-                                 words, groups, group));
+    quantized.refuse(tensor, fmt::format("has {} words a row for {} groups of {}: not 2, 3, 4, 5, 6 or 8 "
+                                         "bits; see \"group_size\" of config.json",
+                                         words, groups, group));
   const FloatView scale(scales), bias(biases);
   GroupedWeight weight{rows,
                        groups * group,
                        bits > 4 ? DType::kQ8 : DType::kQ4,
                        {.scales = scale.type(), .minimum = true},
                        group};
-  weight.codes = [data = slice.tensor.data, words, cols = weight.cols, bits](int64_t row, uint8_t* codes) {
+  if (stacked) weight.experts = tensor.shape[0];
+  weight.codes = [data = tensor.data, words, cols = weight.cols, bits](int64_t row, uint8_t* codes) {
     const BitView values{data + static_cast<size_t>(row * words) * 4, bits};
     for (int64_t c = 0; c < cols; ++c) codes[c] = values[c];
   };
-  weight.scale = [=, first = slice.first_row](int64_t row, int64_t col) {
-    const int64_t at = (first + row) * groups + col / group;
+  weight.scale = [=](int64_t row, int64_t col) {
+    const int64_t at = row * groups + col / group;
     return Scale{scale[at], bias[at]};
   };
-  put_weight(quantized, slice.name, slice.tensor, std::move(weight));
+  put_weight(quantized, name, tensor, std::move(weight));
 }
 
 void read_module(const Quantized& quantized, const std::string& module) {
@@ -126,13 +105,13 @@ void read_module(const Quantized& quantized, const std::string& module) {
     quantized.refuse(weight,
                      fmt::format("has shape {}, not {} groups of 32", shape_text(weight.shape), groups));
   }
-  for (const Slice& slice : slices(quantized, module, weight)) {
-    if (affine) {
-      put_affine(quantized, slice, groups, settings.group, scales, *biases);
-    } else {
-      put_mxfp4(quantized, slice.name, slice.tensor, slice.tensor.shape[0], scales, slice.first_row * groups);
-    }
-  }
+  const size_t at = find_stack(module, weight);
+  const bool stacked = at != std::string::npos;
+  if (!stacked) quantized.check_matrix(weight);
+  if (weight.bytes == 0) quantized.refuse(weight, "holds nothing");
+  const std::string name = weight_name(module, at);
+  affine ? put_affine(quantized, name, weight, groups, settings.group, scales, *biases)
+         : put_mxfp4(quantized, name, weight, stacked, scales);
 }
 
 }  // namespace
@@ -142,13 +121,13 @@ void read_mlx(const Quantized& quantized) {
   for (const std::string& module : quantized.modules(".scales")) read_module(quantized, module);
 }
 
-void unstack_mlx(const Quantized& quantized) {
+void rename_mlx_experts(const Quantized& quantized) {
   for (const std::string& module : quantized.modules(".weight", kFloats)) {
-    if (find_stack(module, *quantized.tensors.find(module + ".weight")) == std::string::npos) continue;
-    for (Slice& slice : slices(quantized, module, quantized.need(module, ".weight", kFloats))) {
-      slice.tensor.name = slice.name;
-      quantized.tensors.put(std::move(slice.tensor));
-    }
+    const size_t at = find_stack(module, *quantized.tensors.find(module + ".weight"));
+    if (at == std::string::npos) continue;
+    StoredTensor stack = quantized.need(module, ".weight", kFloats);
+    stack.name = weight_name(module, at);
+    quantized.tensors.put(std::move(stack));
   }
 }
 

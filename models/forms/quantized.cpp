@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "kernels/convert.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
 #include "kernels/quant.h"
@@ -24,21 +23,32 @@ int64_t size_within(int64_t group, int64_t cols) {
   return 0;
 }
 
-std::vector<std::byte> floats_of(const GroupedWeight& weight) {
-  std::vector<std::byte> bytes(static_cast<size_t>(weight.rows * weight.cols) * sizeof(float));
-  const Form form(weight.width, weight.grouping);
-  for_ranges(cores(), weight.rows, 16, [&](int64_t first, int64_t last) {
+// The floats of a weight whose groups no form has.
+HostWeight floats_of(const GroupedWeight& weight) {
+  const auto read = [weight, form = Form(weight.width, weight.grouping)](int64_t row, const CodeRow& to) {
     std::vector<uint8_t> codes(static_cast<size_t>(weight.cols));
-    for (int64_t row = first; row < last; ++row) {
-      weight.codes(row, codes.data());
-      for (int64_t col = 0; col < weight.cols; ++col) {
-        const auto [scale, minimum] = weight.scale(row, col);
-        const double product = static_cast<double>(scale) * code_value(form, codes[static_cast<size_t>(col)]);
-        store_f32(bytes.data(), DType::kF32, row * weight.cols + col, static_cast<float>(product + minimum));
-      }
+    weight.codes(row, codes.data());
+    for (int64_t col = 0; col < weight.cols; ++col) {
+      const auto [scale, minimum] = weight.scale(row, col);
+      const double product = static_cast<double>(scale) * code_value(form, codes[static_cast<size_t>(col)]);
+      store_f32(to.codes, DType::kF32, col, static_cast<float>(product + minimum));
     }
-  });
-  return bytes;
+  };
+  return {DType::kF32, weight.rows, weight.cols, read};
+}
+
+HostWeight codes_of(GroupedWeight weight, int64_t size) {
+  weight.grouping.size = static_cast<uint8_t>(size);
+  weight.grouping.block = size == 128 ? 128 : 64;
+  const auto read = [weight, size](int64_t row, const CodeRow& to) {
+    weight.codes(row, to.codes);
+    for (int64_t g = 0; g * size < weight.cols; ++g) {
+      const auto [scale, minimum] = weight.scale(row, g * size);
+      to.scales[g] = scale;
+      if (weight.grouping.minimum) to.minima[g] = minimum;
+    }
+  };
+  return {Form(weight.width, weight.grouping), weight.rows, weight.cols, read};
 }
 
 }  // namespace
@@ -46,7 +56,7 @@ std::vector<std::byte> floats_of(const GroupedWeight& weight) {
 std::vector<std::string> Quantized::modules(std::string_view end, std::string_view dtypes) const {
   std::vector<std::string> found;
   for (const auto& [name, tensor] : tensors.all()) {
-    if (name.size() > end.size() && name.ends_with(end) && !tensor.codes &&
+    if (name.size() > end.size() && name.ends_with(end) && !tensor.quantized &&
         (dtypes.empty() || has_name(dtypes, tensor.dtype)))
       found.push_back(name.substr(0, name.size() - end.size()));
   }
@@ -135,39 +145,27 @@ void put_weight(const Quantized& quantized, const std::string& name, const Store
   StoredTensor tensor = main;
   tensor.name = name;
   tensor.shape = {weight.rows, weight.cols};
-  tensor.alignment = 1;
+  if (weight.experts > 0) tensor.shape = {weight.experts, weight.rows / weight.experts, weight.cols};
+  tensor.quantized = true;
   const int64_t size = size_within(weight.group, weight.cols);
-  if (size == 0) {
-    tensor.dtype = "F32";
-    tensor.quantized = true;
-    return quantized.tensors.put(std::move(tensor), floats_of(weight));
-  }
-  weight.grouping.size = static_cast<uint8_t>(size);
-  weight.grouping.block = size == 128 ? 128 : 64;
-  const auto read = [weight, size](int64_t row, const CodeRow& to) {
-    weight.codes(row, to.codes);
-    for (int64_t g = 0; g * size < weight.cols; ++g) {
-      const auto [scale, minimum] = weight.scale(row, g * size);
-      to.scales[g] = scale;
-      if (weight.grouping.minimum) to.minima[g] = minimum;
-    }
-  };
-  tensor.codes =
-      std::make_shared<const HostWeight>(Form(weight.width, weight.grouping), weight.rows, weight.cols, read);
+  if (size == 0) tensor.dtype = "F32";
+  tensor.reader =
+      std::make_shared<const HostWeight>(size == 0 ? floats_of(weight) : codes_of(std::move(weight), size));
   quantized.tensors.put(std::move(tensor));
 }
 
-void put_mxfp4(const Quantized& quantized, const std::string& name, const StoredTensor& main, int64_t rows,
-               const StoredTensor& scales, int64_t first_scale, int64_t first_row, int64_t step) {
-  const int64_t cols = static_cast<int64_t>(main.bytes) / (rows * step) * 2, groups = cols / 32;
+void put_mxfp4(const Quantized& quantized, const std::string& name, const StoredTensor& main, bool stacked,
+               const StoredTensor& scales, int64_t first_row, int64_t step) {
+  const int64_t rows = main.shape[0] * (stacked ? main.shape[1] : 1) / step,
+                cols = static_cast<int64_t>(main.bytes) / (rows * step) * 2, groups = cols / 32;
   const View<uint8_t> exponents(scales);
   GroupedWeight weight{rows, cols, DType::kQ4, {.code = Code::kE2M1}, 32};
+  if (stacked) weight.experts = main.shape[0];
   weight.codes = [=, nibbles = BitView{main.data, 4}](int64_t row, uint8_t* codes) {
     for (int64_t c = 0; c < cols; ++c) codes[c] = nibbles[(first_row + row * step) * cols + c];
   };
   weight.scale = [=](int64_t row, int64_t col) {  // the codes' numbers are doubled
-    return Scale{
-        std::ldexp(1.0F, exponents[first_scale + (first_row + row * step) * groups + col / 32] - 128)};
+    return Scale{std::ldexp(1.0F, exponents[(first_row + row * step) * groups + col / 32] - 128)};
   };
   StoredTensor share = main;
   share.bytes /= static_cast<size_t>(step);

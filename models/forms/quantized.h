@@ -95,16 +95,18 @@ struct GroupedWeight {
   int64_t group = 0;  // from a row's first input on, each run of so many shares a scale; 0: no run does
   std::function<void(int64_t row, uint8_t* codes)> codes{};
   std::function<Scale(int64_t row, int64_t col)> scale{};
+  int64_t experts = 0;  // above 0: of stacked experts, with the same number of rows each
 };
 
 // Puts a weight under its plain name: as codes with scales for the largest groups that Grouping has, or,
 // where it has none such, as floats. Its data are those of `main`.
 void put_weight(const Quantized& quantized, const std::string& name, const StoredTensor& main,
                 GroupedWeight weight);
-// MXFP4: 4-bit floats, the first in the low half of a byte, and for each 32 a power of two. Of the rows that
-// `main` has, one in `step` from first_row < step on.
-void put_mxfp4(const Quantized& quantized, const std::string& name, const StoredTensor& main, int64_t rows,
-               const StoredTensor& scales, int64_t first_scale = 0, int64_t first_row = 0, int64_t step = 1);
+// MXFP4: 4-bit floats, the first in the low half of a byte, and for each 32 a power of two. Row r is row
+// first_row + r * step of `main`, first_row < step, whose rows are its first dimension or, of stacked
+// experts, its first two.
+void put_mxfp4(const Quantized& quantized, const std::string& name, const StoredTensor& main, bool stacked,
+               const StoredTensor& scales, int64_t first_row = 0, int64_t step = 1);
 // 8-bit floats or integers with scales for all, rows, groups of a row or blocks [rows, columns], if any.
 void put_scaled(const Quantized& quantized, const std::string& name, const StoredTensor& weight,
                 const StoredTensor& scales, const std::optional<StoredTensor>& zeros,
@@ -116,8 +118,8 @@ void read_gptq(const Quantized& quantized);
 void read_awq(const Quantized& quantized);
 void read_mlx(const Quantized& quantized);
 void read_modelopt(const Quantized& quantized);
-// Makes X.experts.N.gate_proj.weight and so on of float experts that MLX stacks.
-void unstack_mlx(const Quantized& quantized);
+// Gives stacked float experts of MLX the names that all stacks have here: X.experts.gate_proj.weight.
+void rename_mlx_experts(const Quantized& quantized);
 void read_mxfp4(const Quantized& quantized);  // gpt-oss's
 void read_bitsandbytes(const Quantized& quantized);
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/error.h"
-#include "models/forms/gguf_blocks.h"
 #include "models/gguf/gguf_model.h"
 
 namespace lariat {
@@ -19,10 +18,6 @@ struct Opened {
   GgufFile file;
   std::shared_ptr<const Tensors> tensors;
 };
-
-std::string text_of(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 // The other files of a model that was split, by the pattern that llama.cpp calls them after.
 std::vector<fs::path> other_parts(const GgufFile& first) {
@@ -60,9 +55,7 @@ GgufFile parse(const MappedFile& mapped, const fs::path& path) {
 // The tensors of one file, which the first says how to call.
 std::vector<StoredTensor> named(const GgufFile& first, GgufFile part) {
   part.metadata = first.metadata;
-  std::vector<StoredTensor> tensors = gguf_tensors(part);
-  for (StoredTensor& tensor : tensors) tensor.codes = gguf_codes(tensor);
-  return tensors;
+  return gguf_tensors(part);
 }
 
 std::shared_ptr<Opened> open(const fs::path& path) {
@@ -98,7 +91,7 @@ std::shared_ptr<Opened> open(const fs::path& path) {
 
 ModelFiles open_gguf(const fs::path& path) {
   const std::shared_ptr<const Opened> opened = open(path);
-  ModelTexts::Makers makers = {{"config.json", [opened] { return text_of(gguf_config(opened->file)); }}};
+  ModelTexts::Makers makers = {{"config.json", [opened] { return gguf_config(opened->file); }}};
   ModelTexts::Vocabulary vocabulary;
   if (const auto json = opened->file.string("tokenizer.huggingface.json")) {
     makers["tokenizer.json"] = [opened, json] { return std::string(*json); };
@@ -107,8 +100,8 @@ ModelFiles open_gguf(const fs::path& path) {
     makers["tokenizer.ggml"] = [opened] { return gguf_vocabulary_text(opened->file); };
   }
   if (const nlohmann::json sampling = gguf_generation_config(opened->file); !sampling.empty())
-    makers["generation_config.json"] = [text = text_of(sampling)] { return text; };
-  makers["tokenizer_config.json"] = [opened] { return text_of(gguf_tokenizer_config(opened->file)); };
+    makers["generation_config.json"] = [sampling] { return sampling; };
+  makers["tokenizer_config.json"] = [opened] { return gguf_tokenizer_config(opened->file); };
   ModelFiles files;
   files.texts = ModelTexts(path, std::move(makers), std::move(vocabulary), gguf_wording(opened->file));
   files.tensors = opened->tensors;

@@ -182,7 +182,6 @@ class Reader {
     tensor.dtype = type->name;
     tensor.bytes = values / static_cast<uint64_t>(type->elements) *
                    static_cast<uint64_t>(type->bytes);  // below 2^48 / block * bytes
-    tensor.alignment = type->elements == 1 ? static_cast<size_t>(type->bytes) : type->bytes % 2 == 0 ? 2 : 1;
     tensor.file = file_.path;
     offsets_.push_back(number<uint64_t>(where));
     file_.tensors.push_back(std::move(tensor));

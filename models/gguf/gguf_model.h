@@ -17,9 +17,9 @@ namespace lariat {
 // key for an architecture that lariat does not run, and for what such a config cannot say.
 nlohmann::json gguf_config(const GgufFile& file);
 
-// Its tensors by the names that Hugging Face's checkpoints of the same family have: experts and fused
-// projections one by one, frequencies of RoPE left out. What is unknown keeps its name. Throws Error naming
-// file and tensor.
+// Its tensors by the names that Hugging Face's checkpoints of the same family have, with readers of their
+// rows: fused projections one by one, stacked experts as X.experts.gate_proj.weight, frequencies of RoPE left
+// out. An unknown tensor keeps its name. Throws Error naming file and tensor.
 std::vector<StoredTensor> gguf_tensors(const GgufFile& file);
 
 // Its vocabulary, byte-level BPE or SentencePiece, as the parts of a tokenizer, or as one text that tells

@@ -33,6 +33,16 @@ bool is_digits(std::string_view text) {
   return !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+// Rows (elements, of a vector) of heads of n: llama.cpp pairs neighbours where transformers pairs halves, so
+// that row h n / 2 + p of a head is the file's row 2p + h.
+std::shared_ptr<const HostWeight> pair_halves(const StoredTensor& tensor, int64_t n) {
+  const auto row_of = [n, half = n / 2](int64_t r) { return r - r % n + 2 * (r % n % half) + r % n / half; };
+  const int64_t rows = tensor.rows().m.rows;
+  return std::make_shared<const HostWeight>(tensor.shape.size() == 1
+                                                ? elements_of(tensor, tensor.shape[0], row_of)
+                                                : rows_of(tensor, rows, row_of));
+}
+
 // Makes the model's tensors of the file's, one or more of each.
 class Renamer {
  public:
@@ -57,24 +67,33 @@ class Renamer {
     return {};
   }
 
-  void add(StoredTensor tensor, std::string name) {
-    if (family_.gguf.norms_hold_one && tensor.name.ends_with("norm.weight")) tensor.plus = -1.0F;
+  // pair_rows: as pair_halves() has it.
+  void add(StoredTensor tensor, std::string name, int64_t pair_rows = 0) {
+    const bool plus_one = family_.gguf.norms_hold_one && tensor.name.ends_with("norm.weight");
     tensor.name = std::move(name);
+    tensor.reader = gguf_codes(tensor);
+    tensor.quantized = tensor.reader != nullptr;
+    if (pair_rows > 0) tensor.reader = pair_halves(tensor, pair_rows);
+    // Gemma's converter adds the 1 that these norms add to their weights (transformers keeps it apart).
+    if (plus_one && tensor.shape.size() == 1)
+      tensor.reader = std::make_shared<const HostWeight>(elements_of(
+          tensor, tensor.shape[0], [](int64_t i) { return i; }, -1.0F));
     out_.push_back(std::move(tensor));
   }
 
   // q and k, whose rows llama.cpp's converter orders by pairs in some families.
   void add_projection(StoredTensor tensor, std::string_view part, std::string name) {
     const bool rotated = part == "attn_q" || part == "attn_k";
+    int64_t pair_rows = 0;
     if (rotated && family_.gguf.paired_rows) {
-      tensor.pair_rows = gguf_head_dim(file_);
+      pair_rows = gguf_head_dim(file_);
       const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
-      if (tensor.pair_rows % 2 != 0 || rows % tensor.pair_rows != 0) {
+      if (pair_rows % 2 != 0 || rows % pair_rows != 0) {
         throw Error(fmt::format("{}: tensor '{}' has {} rows, which are no heads of {}", file_.path.string(),
-                                tensor.name, rows, tensor.pair_rows));
+                                tensor.name, rows, pair_rows));
       }
     }
-    add(std::move(tensor), std::move(name));
+    add(std::move(tensor), std::move(name), pair_rows);
   }
 
   // Rows of a tensor that are a tensor of their own, one part behind the other.
@@ -118,14 +137,11 @@ class Renamer {
     if (parts[2] == "attn_sinks") return add(tensor, layer + "self_attn.sinks");
     if (parts[2] == "exp_probs_b") return add(tensor, layer + "mlp.gate.e_score_correction_bias");
     if (parts[2] == "attn_qkv" && find("attn_qkv").empty()) return split_qkv(tensor, layer, suffix);
-    if (parts[2] == "ffn_gate_up_exps")
-      return split_experts(tensor, layer, suffix, {"ffn_gate_exps", "ffn_up_exps"});
+    if (parts[2] == "ffn_gate_up_exps") return split_experts(tensor, layer, suffix);
     const std::string_view hf = find(parts[2]);
     if (hf.empty()) return add(tensor, name);
-    if (const size_t at = hf.find("{}."); at != std::string_view::npos) {
-      if (suffix == ".weight") return split_experts(tensor, layer, suffix, {parts[2]});
-      return add(tensor, layer + std::string(hf).erase(at, 3) + suffix);  // of all experts, a row each
-    }
+    if (const size_t at = hf.find("{}."); at != std::string_view::npos)  // of all experts
+      return add(tensor, layer + std::string(hf).erase(at, 3) + suffix);
     StoredTensor own = tensor;
     // Head by head; to lariat it is a matrix with all of their rows.
     if (own.shape.size() == 3) own.shape = {own.shape[0] * own.shape[1], own.shape[2]};
@@ -140,15 +156,14 @@ class Renamer {
     add(tensor, layer + fmt::format(fmt::runtime(hf), index) + suffix);
   }
 
-  // [experts, rows, columns]; of `halves`, all rows of the first, then as many of the second.
-  void split_experts(const StoredTensor& tensor, const std::string& layer, const std::string& suffix,
-                     const std::vector<std::string_view>& halves) {
-    const auto n = static_cast<int64_t>(halves.size());
-    if (tensor.shape.size() != 3 || tensor.shape[0] > kMaxExperts || tensor.shape[1] % n != 0)
+  // [experts, rows, columns]: of each expert gate, then up.
+  void split_experts(const StoredTensor& tensor, const std::string& layer, const std::string& suffix) {
+    if (tensor.shape.size() != 3 || tensor.shape[0] > kMaxExperts || tensor.shape[1] % 2 != 0)
       return add(tensor, tensor.name);
     std::vector<Part> parts;
     for (int64_t e = 0; e < tensor.shape[0]; ++e) {
-      for (const auto half : halves) parts.push_back({half, tensor.shape[1] / n, std::to_string(e)});
+      for (const auto* half : {"ffn_gate_exps", "ffn_up_exps"})
+        parts.push_back({half, tensor.shape[1] / 2, std::to_string(e)});
     }
     add_parts(tensor, layer, suffix, parts);
   }

@@ -260,7 +260,8 @@ Json gguf_tokenizer_config(const GgufFile& file) {
   const std::vector<std::string_view> tokens = file.strings("tokenizer.ggml.tokens");
   for (const auto& [role, name] : {std::pair("bos", "bos_token"), std::pair("eos", "eos_token"),
                                    std::pair("unknown", "unk_token"), std::pair("padding", "pad_token")}) {
-    if (const auto id = gguf_token_id(file, role)) config[name] = tokens[static_cast<size_t>(*id)];
+    if (const auto id = gguf_token_id(file, role))
+      config[name] = valid_utf8(tokens[static_cast<size_t>(*id)]);
   }
   if (has_sentencepiece(file)) config["add_bos_token"] = adds_bos(file);
   if (file.boolean("tokenizer.ggml.add_eos_token").value_or(false)) config["add_eos_token"] = true;
@@ -269,7 +270,7 @@ Json gguf_tokenizer_config(const GgufFile& file) {
                   "ggml.token_type* ggml.added_tokens ggml.add_bos_token ggml.add_eos_token "
                   "ggml.add_space_prefix ggml.escape_whitespaces *_token_id",
                   config);
-  if (const auto text = file.string("tokenizer.chat_template")) config["chat_template"] = *text;
+  if (const auto text = file.string("tokenizer.chat_template")) config["chat_template"] = valid_utf8(*text);
   return config;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "kernels/error.h"
@@ -37,6 +38,31 @@ std::optional<double> number_in(const Json& value, double lo, double hi) {
 std::string range(int64_t lo, int64_t hi) { return fmt::format("an integer from {} to {}", lo, hi); }
 std::string range(double lo, double hi) { return fmt::format("a number from {:.10g} to {:.10g}", lo, hi); }
 
+// Text in which NaN, Infinity and numbers beyond a double, which Python writes, are strings: an error for a
+// caller that wants a number there, and nothing where no caller reads the key.
+std::string with_quoted_infinities(std::string_view text) {
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string || (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-')) {
+      if (c == '"') in_string = !in_string;
+      out += c;
+      if (in_string && c == '\\' && i + 1 < text.size()) out += text[++i];
+      continue;
+    }
+    const size_t end = std::min(text.find_first_of(",]} \t\r\n:\"[{", i), text.size());
+    const std::string word(text.substr(i, end - i));
+    const bool no_json = word == "NaN" || word == "Infinity" || word == "-Infinity";
+    char* rest = nullptr;
+    const bool too_large = word.find_first_not_of("0123456789+-.eE") == std::string::npos &&
+                           std::isinf(std::strtod(word.c_str(), &rest)) && *rest == '\0';
+    out += no_json || too_large ? '"' + word + '"' : word;
+    i = end - 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 Json read_json_object(const std::filesystem::path& file) {
@@ -44,7 +70,7 @@ Json read_json_object(const std::filesystem::path& file) {
 }
 
 Json parse_json_object(std::string_view text, const std::string& name) {
-  Json value = parse_json(text, name);
+  Json value = parse_json(with_quoted_infinities(text), name);
   const JsonFields checked(value, name);
   return value;
 }

@@ -18,7 +18,8 @@ inline constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 // a key twice. Throws Error naming the file.
 nlohmann::json read_json_object(const std::filesystem::path& file);
 
-// Parses such a text in memory; `name` stands for the file in errors.
+// Parses such a text in memory; `name` stands for the file in errors. NaN and Infinity, and numbers beyond a
+// double, become strings.
 nlohmann::json parse_json_object(std::string_view text, const std::string& name);
 
 // Whether there is a value, and neither null, false, 0 nor an empty list, object or text, which mostly say no

@@ -36,7 +36,10 @@ std::string ModelTexts::read(std::string_view name, uint64_t max_bytes) const {
   if (!makers_) return read_file(file(name), max_bytes);
   const auto maker = makers_->find(name);
   if (maker == makers_->end()) throw Error(fmt::format("{}: holds no {}", path_.string(), name));
-  std::string text = maker->second();
+  const Made made = maker->second();
+  const auto* json = std::get_if<nlohmann::json>(&made);
+  std::string text = json != nullptr ? json->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+                                     : std::get<std::string>(made);
   if (text.size() > max_bytes)
     throw Error(fmt::format("{}: its {} has more than {} bytes", path_.string(), name, max_bytes));
   return text;
@@ -44,6 +47,15 @@ std::string ModelTexts::read(std::string_view name, uint64_t max_bytes) const {
 
 nlohmann::json ModelTexts::json(std::string_view name) const {
   return makers_ ? parse_json(read(name, kMaxJsonBytes), path_.string()) : read_json(file(name));
+}
+
+const nlohmann::json& ModelTexts::object(std::string_view name) const {
+  if (const auto known = objects_->find(name); known != objects_->end()) return known->second;
+  Made made;
+  if (makers_ && has(name)) made = makers_->find(name)->second();
+  if (!std::holds_alternative<nlohmann::json>(made))
+    made = parse_json_object(read(name, kMaxConfigBytes), file(name).string());
+  return objects_->emplace(name, std::get<nlohmann::json>(std::move(made))).first->second;
 }
 
 }  // namespace lariat

@@ -42,9 +42,7 @@ std::optional<std::string> template_text(const Json& object, const std::string& 
 }
 
 Json object_of(const ModelTexts& texts, std::string_view name) {
-  Json value = texts.has(name) ? texts.json(name) : Json::object();
-  if (!value.is_object()) throw Error(texts.file(name).string() + ": expected a JSON object");
-  return value;
+  return texts.has(name) ? texts.object(name) : Json::object();
 }
 
 // Without members that are null; and a message's reasoning under its three names, as transformers does.

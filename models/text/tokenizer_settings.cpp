@@ -116,7 +116,7 @@ void read_config(const JsonFields& root, TokenizerSettings& settings) {
 }
 
 void read_special_tokens_map(const ModelTexts& texts, TokenizerSettings& settings) {
-  const nlohmann::json json = texts.json(kSpecialTokensMap);
+  const nlohmann::json& json = texts.object(kSpecialTokensMap);
   const JsonFields root(json, texts.file(kSpecialTokensMap).string(), "", JsonFields::with_key);
   read_named(root, settings);
   warn_of_unread(root, "", settings.warnings);
@@ -124,7 +124,7 @@ void read_special_tokens_map(const ModelTexts& texts, TokenizerSettings& setting
 
 // {"token": id}
 void read_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
-  const nlohmann::json json = texts.json(kAddedTokens);
+  const nlohmann::json& json = texts.object(kAddedTokens);
   const JsonFields root(json, texts.file(kAddedTokens).string(), "", JsonFields::with_key);
   for (const std::string& content : root.keys()) {
     if (content.empty()) root.fail("", "an empty token");
@@ -139,7 +139,7 @@ void read_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
 
 // Where tokenizer_config.json lists the added tokens, transformers does not open added_tokens.json.
 void warn_of_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
-  const nlohmann::json json = texts.json(kAddedTokens);
+  const nlohmann::json& json = texts.object(kAddedTokens);
   const JsonFields root(json, texts.file(kAddedTokens).string(), "", JsonFields::with_key);
   for (const std::string& content : root.keys()) {
     const bool known = std::any_of(settings.added.begin(), settings.added.end(),
@@ -163,7 +163,7 @@ TokenizerSettings read_tokenizer_settings(const ModelTexts& texts) {
   settings.wording = texts.wording(JsonFields::with_key);
   bool lists_added = false;
   if (texts.has(kConfig)) {
-    const nlohmann::json json = texts.json(kConfig);
+    const nlohmann::json& json = texts.object(kConfig);
     const JsonFields root(json, settings.file, "", settings.wording);
     read_config(root, settings);
     lists_added = root.has("added_tokens_decoder");
@@ -187,7 +187,7 @@ const TokenizerClass* find_class(const ModelTexts& texts, std::string_view decla
     const bool named = has_name(known.names, declared);
     if (!named || known.version.empty()) return named;
     const nlohmann::json config =
-        texts.has("config.json") ? texts.json("config.json") : nlohmann::json::object();
+        texts.has("config.json") ? texts.object("config.json") : nlohmann::json::object();
     return has_version(JsonFields(config, texts.file("config.json").string()), known);
   };
   const auto* known = std::ranges::find_if(kTokenizerClasses, is_it);
@@ -198,7 +198,7 @@ std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std:
                                                    bool byte_level) {
   nlohmann::json config;
   try {
-    config = texts.json("config.json");
+    config = texts.object("config.json");
   } catch (const Error&) {  // whoever needs the model says what is wrong with it
   }
   const auto text = [&](const char* key) {

@@ -115,7 +115,7 @@ void ProductOfForms(benchmark::State& state) {
   if (!loaded.contains(state.range(1))) {
     const HostWeight few = random_codes(c.form, kDistinct, kCols);
     const HostWeight codes(c.form, kRows, kCols,
-                           [&](int64_t r, const CodeRow& to) { few.read_codes(r % kDistinct, to); });
+                           [&](int64_t r, const CodeRow& to) { few.read_row(r % kDistinct, to); });
     loaded[state.range(1)] = load_codes(gpu(), codes);
   }
   multiply_by(state, loaded[state.range(1)], DType::kF32);

@@ -105,7 +105,7 @@ void MatmulForms(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t m = state.range(1), n = m == 1 ? 65536 : 5632, k = 2048;
   const HostWeight row = random_codes(c.form, 16, k),
-                   codes(c.form, n, k, [&](int64_t r, const CodeRow&to) { row.read_codes(r % 16, to); });
+                   codes(c.form, n, k, [&](int64_t r, const CodeRow&to) { row.read_row(r % 16, to); });
   const Loaded w = load_codes(cpu, codes);
   const Tensor x(cpu, Rng(6).normals(m * k), m, k), out(cpu, m, n);
   for (auto _ : state) multiply(cpu, x.view(), w.matrix, {}, DType::kF32, out.view());

@@ -76,7 +76,7 @@ TEST_P(CudaForms, NotFinite) {
   const Form& form = GetParam().form;
   const HostWeight finite = random_codes(form, 18, 300);
   const HostWeight host(form, 18, 300, [&](int64_t row, const CodeRow& to) {
-    finite.read_codes(row, to);
+    finite.read_row(row, to);
     if (row != 17) return;
     if (form.grouping.code == Code::kE4M3) {
       to.codes[299] = 0xff;

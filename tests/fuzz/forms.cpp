@@ -13,11 +13,13 @@ using namespace lariat;
 
 // Whatever a reader was put for can be read.
 void read_rows(const StoredTensor& tensor) {
-  const Matrix& m = tensor.codes->m;
-  fuzz::require(tensor.shape == std::vector<int64_t>{m.rows, m.cols}, "codes of another shape");
+  const Matrix& m = tensor.reader->m;
+  int64_t values = 1;
+  for (const int64_t size : tensor.shape) values *= size;
+  fuzz::require(values == m.rows * m.cols && tensor.shape.back() == m.cols, "rows of another shape");
   std::vector<float> row(static_cast<size_t>(m.cols));
   for (const int64_t r : {int64_t{0}, m.rows / 2, m.rows - 1})
-    read_floats(*tensor.codes, r, Matrix(row.data(), DType::kF32, 1, m.cols));
+    read_floats(*tensor.reader, r, Matrix(row.data(), DType::kF32, 1, m.cols));
 }
 
 }  // namespace
@@ -32,7 +34,7 @@ FUZZ_TARGET(forms) {
     std::vector<std::string> warnings;
     read_quantized(config, "config.json", tensors, warnings);
     for (const auto& [name, tensor] : tensors.all()) {
-      if (tensor.codes) read_rows(tensor);
+      if (tensor.reader) read_rows(tensor);
     }
   });
 }

@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "models/forms/forms.h"
 #include "tests/models/config_cases.h"
 #include "tests/models/tokenizer_test_util.h"
 
@@ -45,6 +46,18 @@ TEST(Config, FilesThatAreNotConfigs) {
   const TempFolder dir;
   EXPECT_THROW(load_config(dir.path), Error);
   EXPECT_THROW(load_config(dir.path / "nowhere"), Error);
+}
+
+// All readers of one checkpoint share its parsed JSON, also when it holds a number that JSON does not have.
+TEST(Config, IsParsedOnce) {
+  const TempFolder dir;
+  dir.put("config.json",
+          R"({"model_type": "llama", "x": Infinity, "quantization_config": {"quant_method": "gptq"}})");
+  const ModelTexts texts(dir.path), copy = texts;
+  EXPECT_EQ(load_config(texts).family, "LlamaForCausalLM");
+  std::filesystem::remove(dir.path / "config.json");
+  EXPECT_EQ(quantization_method(copy), "gptq");
+  EXPECT_EQ(&copy.object("config.json"), &texts.object("config.json"));
 }
 
 // Python writes them, and they matter only in a key that is read.

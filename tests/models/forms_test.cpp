@@ -11,7 +11,7 @@ TEST(Forms, AWeightIsWhatTheMethodMakesOfIt) {
     const Tensors tensors = open_form(form_dir(name));
     const Tensors golden = open_safetensors_file(form_dir(name) / "golden.safetensors");
     const StoredTensor& weight = tensors.check(kAttention + "k_proj.weight", {32, 64});
-    ASSERT_TRUE(weight.codes) << "not floats";
+    ASSERT_TRUE(weight.reader) << "not floats";
     const std::vector<float> got = form_floats(weight),
                              expected = form_floats(golden.get("k_proj", {32, 64}));
     for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]) << i;
@@ -52,7 +52,7 @@ TEST(Forms, CodesStayAsTheyAreStored) {
   for (const Row& row : rows) {
     const Tensors tensors = open_form(form_dir(row.folder));
     const StoredTensor* tensor = tensors.find(std::string("model.layers.0.") + row.module + ".weight");
-    ASSERT_TRUE(tensor != nullptr && tensor->codes) << row.folder << " " << row.module;
+    ASSERT_TRUE(tensor != nullptr && tensor->reader) << row.folder << " " << row.module;
     EXPECT_EQ(tensor->form(), row.form) << row.folder << " " << row.module;
   }
   for (const char* folder : {"gptq", "pack_quantized"}) {  // groups in no order
@@ -201,6 +201,7 @@ TEST(Forms, OddGroupsAreMadeFloats) {
   const Tensors odd = open_form(changed.dir()), plain = open_form(form_dir("awq"));
   const StoredTensor& tensor = odd.check(kAttention + "q_proj.weight", {64, 64});
   EXPECT_EQ(tensor.dtype, "F32");
+  EXPECT_TRUE(tensor.quantized);
   const auto got = form_floats(tensor),
              expected = form_floats(plain.check(kAttention + "q_proj.weight", {64, 64}));
   for (size_t row = 0; row < 64; ++row) {  // the first 8 inputs have the same scale; the last none
@@ -209,7 +210,7 @@ TEST(Forms, OddGroupsAreMadeFloats) {
   }
 }
 
-TEST(Forms, StackedExpertsAreOneTensorEach) {
+TEST(Forms, StackedExpertsStayOneTensor) {
   json changes;
   for (const auto& [end, width] : {std::pair("weight", 10), std::pair("scales", 2), std::pair("biases", 2)})
     changes[kMlp + "gate_proj." + end] = {{"name", kMlp + "switch_mlp.gate_proj." + end},
@@ -217,31 +218,33 @@ TEST(Forms, StackedExpertsAreOneTensorEach) {
   changes["model.norm.weight"] = {{"name", kMlp + "switch_mlp.up_proj.weight"}, {"shape", {2, 4, 8}}};
   const ChangedForm changed("mlx", json::object(), changes);
   const Tensors tensors = open_form(changed.dir()), plain = open_form(form_dir("mlx"));
-  std::vector<float> both = form_floats(tensors.check(kMlp + "experts.0.gate_proj.weight", {48, 64}));
-  const auto second = form_floats(tensors.check(kMlp + "experts.1.gate_proj.weight", {48, 64}));
-  both.insert(both.end(), second.begin(), second.end());
-  EXPECT_EQ(both, form_floats(plain.check(kMlp + "gate_proj.weight", {96, 64})));
-  EXPECT_EQ(tensors.check(kMlp + "experts.1.up_proj.weight", {4, 8}).data,
-            tensors.check(kMlp + "experts.0.up_proj.weight", {4, 8}).data + 64);
+  EXPECT_EQ(form_floats(tensors.check(kMlp + "experts.gate_proj.weight", {2, 48, 64})),
+            form_floats(plain.check(kMlp + "gate_proj.weight", {96, 64})));
+  EXPECT_FALSE(tensors.check(kMlp + "experts.up_proj.weight", {2, 4, 8}).reader) << "floats in place";
 }
 
 // Gate and up lie in turn, in the rows of codes and in the columns of floats.
-TEST(Forms, StackedExpertsOfGptOssAreTakenApart) {
+TEST(Forms, GateAndUpOfGptOssAreTakenApart) {
   const Tensors codes = open_form(form_dir(kGptOss));
-  const StoredTensor& up = codes.check(kMlp + "experts.3.up_proj.weight", {32, 64});
-  ASSERT_TRUE(up.codes);
-  EXPECT_EQ(up.codes->m.form(), Form(DType::kQ4, {Code::kE2M1, ScaleType::kBF16, false, 32, 64}));
+  const StoredTensor& up = codes.check(kMlp + "experts.up_proj.weight", {4, 32, 64});
+  ASSERT_TRUE(up.reader);
+  EXPECT_EQ(up.form(), Form(DType::kQ4, {Code::kE2M1, ScaleType::kBF16, false, 32, 64}));
   const std::filesystem::path dir = form_dir("../checkpoints/gpt_oss");
   const Tensors floats = open_form(dir), stored = open_safetensors(dir);
-  const std::byte* const bias = stored.find(kMlp + "experts.gate_up_proj_bias")->data;
-  const StoredTensor& view = floats.check(kMlp + "experts.up_proj.bias", {5, 24});
-  EXPECT_EQ(std::memcmp(view.data + (view.first + 48) * 2, bias + 49 * 2, 2), 0);
-  EXPECT_EQ(view.bytes, 5U * 24 * 2);
-  EXPECT_EQ(std::pair(view.row_step, view.col_step), std::pair(int64_t{48}, int64_t{2}));
-  const StoredTensor& down = floats.check(kMlp + "experts.4.down_proj.weight", {32, 24});
-  ASSERT_EQ(down.bytes, 24U * 32 * 2);
-  const std::byte* const all = stored.find(kMlp + "experts.down_proj")->data;
-  EXPECT_EQ(std::memcmp(down.data, all + 4 * 24 * 32 * 2, down.bytes), 0);
+  // Element i of each part, from the elements of the stack.
+  const auto expect = [&](const std::string& name, const std::vector<int64_t>& shape, const char* stack,
+                          const auto& index_of) {
+    const std::vector<float> part = form_floats(floats.check(kMlp + name, shape)),
+                             all = form_floats(*stored.find(kMlp + stack));
+    ASSERT_FALSE(part.empty());
+    for (size_t i = 0; i < part.size(); ++i) ASSERT_EQ(part[i], all[index_of(i)]) << name << " " << i;
+  };
+  expect("experts.up_proj.bias", {5, 24}, "experts.gate_up_proj_bias", [](size_t i) { return 2 * i + 1; });
+  expect("experts.down_proj.weight", {5, 32, 24}, "experts.down_proj",
+         [](size_t i) { return i / (32 * 24) * 32 * 24 + i % 24 * 32 + i / 24 % 32; });
+  expect("experts.gate_proj.weight", {5, 24, 32}, "experts.gate_up_proj",
+         [](size_t i) { return i / (24 * 32) * 48 * 32 + i % 32 * 48 + i / 32 % 24 * 2; });
+  EXPECT_EQ(floats.find(kMlp + "experts.up_proj.bias")->bytes, 5U * 24 * 2);
 }
 
 TEST(Forms, FloatsUnderAMethodsNameRun) {

@@ -34,14 +34,9 @@ inline Tensors open_form(const std::filesystem::path& dir, std::vector<std::stri
 }
 
 inline std::vector<float> form_floats(const StoredTensor& tensor) {
-  std::vector<float> values(static_cast<size_t>(tensor.shape[0] * tensor.shape[1]));
-  const Matrix to(values.data(), DType::kF32, tensor.shape[0], tensor.shape[1]);
-  if (tensor.codes) {
-    read_floats(*tensor.codes, 0, to);
-  } else {
-    for (size_t i = 0; i < values.size(); ++i)
-      values[i] = load_f32(tensor.data, tensor.float_dtype(), static_cast<int64_t>(i));
-  }
+  const HostWeight rows = tensor.rows();
+  std::vector<float> values(static_cast<size_t>(rows.m.rows * rows.m.cols));
+  read_floats(rows, 0, {values.data(), DType::kF32, rows.m.rows, rows.m.cols});
   return values;
 }
 

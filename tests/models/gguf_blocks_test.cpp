@@ -89,7 +89,7 @@ TEST(GgufBlocks, OfARowFillItAndNothingAfterIt) {
     std::vector<uint8_t> codes(static_cast<size_t>(cols) + 64, 0xAB);
     std::vector<float> floats(400, 777);
     float* const at = floats.data();
-    weight->read_codes(0, {codes.data(), at, at + 100, at + 200, at + 300});
+    weight->read_row(0, {codes.data(), at, at + 100, at + 200, at + 300});
     const auto groups = static_cast<size_t>(cols / grouping.size);
     EXPECT_EQ(codes[static_cast<size_t>(cols)], 0xAB) << name;
     for (const size_t after : {groups, 100 + (grouping.minimum ? groups : 0), size_t{201}, size_t{301}})

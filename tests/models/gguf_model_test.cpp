@@ -26,22 +26,50 @@ const StoredTensor& named(const std::vector<StoredTensor>& tensors, const std::s
   return *found;
 }
 
-TEST(GgufModel, LlamasRowsAreMarked) {
+// The rows of a tensor whose elements number them.
+std::vector<float> row_numbers(const StoredTensor& tensor) {
+  const HostWeight all = tensor.rows();
+  std::vector<float> values(static_cast<size_t>(all.m.rows * all.m.cols)), numbers;
+  read_floats(all, 0, {values.data(), DType::kF32, all.m.rows, all.m.cols});
+  for (size_t i = 0; i<values.size(); i += tensor.shape.size()> 1 ? static_cast<size_t>(all.m.cols) : 1)
+    numbers.push_back(values[i]);
+  return numbers;
+}
+
+TEST(GgufModel, LlamasRowsAreOrderedByHalves) {
+  const auto numbered = [](size_t rows, size_t cols) {
+    std::string data(rows * cols * 4, '\0');
+    for (size_t i = 0; i < rows * cols; ++i) {
+      const auto number = static_cast<float>(i / cols);
+      std::memcpy(data.data() + i * 4, &number, 4);
+    }
+    return data;
+  };
   Builder b = small_gguf("llama");
-  b.tensor("blk.1.attn_q.weight", {32, 32}, 8, 32 * 34).floats("blk.1.attn_k.bias", {16});
-  b.floats("blk.1.attn_v.weight", {16, 32})
+  b.tensor("blk.1.attn_q.weight", {32, 32}, 0, numbered(32, 32));
+  b.tensor("blk.1.attn_k.bias", {16}, 0, numbered(16, 1));
+  b.tensor("blk.1.attn_k.weight", {32, 32}, 8, 32 * 34);
+  b.tensor("blk.1.attn_v.weight", {16, 32}, 0, numbered(16, 32))
       .floats("blk.1.ffn_norm.weight", {32})
       .floats("rope_freqs.weight", {4});
   b.floats("output.weight", {64, 32}).floats("blk.1.odd.weight", {2});
   const std::string bytes = b.bytes();
   const auto tensors = gguf_tensors(parse_gguf(bytes));
-  EXPECT_EQ(tensors.size(), 7U);  // without the frequencies
-  const StoredTensor& q = named(tensors, "model.layers.1.self_attn.q_proj.weight");
-  EXPECT_EQ(q.pair_rows, 8);
-  EXPECT_EQ(q.dtype, "Q8_0");
-  EXPECT_EQ(named(tensors, "model.layers.1.self_attn.k_proj.bias").pair_rows, 8);
-  EXPECT_EQ(named(tensors, "model.layers.1.self_attn.v_proj.weight").pair_rows, 0);
-  EXPECT_EQ(named(tensors, "model.layers.1.post_attention_layernorm.weight").plus, 0.0F);
+  EXPECT_EQ(tensors.size(), 8U);  // without the frequencies
+  std::vector<float> halves, plain;
+  for (int i = 0; i < 32; ++i) {
+    halves.push_back(static_cast<float>(i / 8 * 8 + i % 4 * 2 + i / 4 % 2));
+    plain.push_back(static_cast<float>(i));
+  }
+  EXPECT_EQ(row_numbers(named(tensors, "model.layers.1.self_attn.q_proj.weight")), halves);
+  halves.resize(16);
+  plain.resize(16);
+  EXPECT_EQ(row_numbers(named(tensors, "model.layers.1.self_attn.k_proj.bias")), halves);
+  EXPECT_EQ(row_numbers(named(tensors, "model.layers.1.self_attn.v_proj.weight")), plain);
+  const StoredTensor& k = named(tensors, "model.layers.1.self_attn.k_proj.weight");
+  EXPECT_EQ(k.dtype, "Q8_0");
+  EXPECT_TRUE(k.quantized);
+  EXPECT_FALSE(named(tensors, "model.layers.1.post_attention_layernorm.weight").reader) << "in place";
   EXPECT_EQ(named(tensors, "lm_head.weight").shape, (std::vector<int64_t>{64, 32}));
   EXPECT_EQ(named(tensors, "blk.1.odd.weight").name, "blk.1.odd.weight");
 }
@@ -57,10 +85,7 @@ TEST(GgufModel, ScalesThatAreNoNumbersAreFound) {
     const std::string file = b.bytes();
     Tensors tensors("m.gguf");
     const std::string error = error_of([&] {
-      for (StoredTensor& tensor : gguf_tensors(parse_gguf(file))) {
-        tensor.codes = gguf_codes(tensor);
-        tensors.put(std::move(tensor));
-      }
+      for (StoredTensor& tensor : gguf_tensors(parse_gguf(file))) tensors.put(std::move(tensor));
     });
     if (!error.empty()) continue;  // a type that does not run
     ++found;
@@ -82,13 +107,14 @@ TEST(GgufModel, GemmasNormsLoseTheirOne) {
   const auto tensors = gguf_tensors(parse_gguf(bytes));
   for (const char* name : {"layers.0.pre_feedforward_layernorm", "layers.0.self_attn.q_norm", "norm",
                            "layers.0.post_attention_layernorm", "layers.0.post_feedforward_layernorm"}) {
-    EXPECT_EQ(named(tensors, fmt::format("model.{}.weight", name)).plus, -1.0F) << name;
+    for (const float value : row_numbers(named(tensors, fmt::format("model.{}.weight", name))))
+      ASSERT_EQ(value, -1.0F) << name;
   }
-  EXPECT_EQ(named(tensors, "model.embed_tokens.weight").plus, 0.0F);
+  EXPECT_EQ(row_numbers(named(tensors, "model.embed_tokens.weight")).front(), 0.0F);
 }
 
-// Stacked experts and fused projections become tensors that point into the whole.
-TEST(GgufModel, StacksAreTakenApart) {
+// Fused projections become tensors that point into the whole; stacked experts are one tensor.
+TEST(GgufModel, FusedTensorsAreTakenApart) {
   const std::string up(2 * 4 * 2 * 34, 'u');
   const std::string bytes = small_gguf("qwen3moe")
                                 .tensor("blk.0.ffn_up_exps.weight", {2, 4, 64}, 8, up)
@@ -102,13 +128,12 @@ TEST(GgufModel, StacksAreTakenApart) {
   const auto find = [&](const std::string& name) {
     return named(tensors, "model.layers.0." + name + ".weight");
   };
-  // Both kinds of stack name expert 1's up_proj; a model has one of them.
-  EXPECT_EQ(std::ranges::count(tensors, "model.layers.0.mlp.experts.1.up_proj.weight", &StoredTensor::name),
-            2);
-  const StoredTensor second = find("mlp.experts.1.up_proj");
-  EXPECT_EQ(second.shape, (std::vector<int64_t>{4, 64}));
-  EXPECT_EQ(second.data, whole.data + 4 * 2 * 34);
-  EXPECT_EQ(second.bytes, 4U * 2 * 34);
+  const StoredTensor stack = find("mlp.experts.up_proj"), second = find("mlp.experts.1.up_proj");
+  EXPECT_EQ(stack.shape, (std::vector<int64_t>{2, 4, 64}));
+  EXPECT_EQ(stack.data, whole.data);
+  EXPECT_EQ(stack.reader->m.rows, 8);
+  EXPECT_EQ(second.shape, (std::vector<int64_t>{3, 32}));
+  EXPECT_FALSE(second.reader) << "floats in place";
   const StoredTensor gate = find("mlp.experts.1.gate_proj");
   EXPECT_EQ(gate.shape, (std::vector<int64_t>{3, 32}));
   EXPECT_EQ(gate.data, file.tensor("blk.0.ffn_gate_up_exps.weight")->data + 6 * 32 * 4);
