@@ -59,7 +59,7 @@ class ChatProgram : public FolderTest {
     return run_lariat(line + more, dir_ / "input");
   }
   Outcome generate(const std::string& prompt, const std::string& more) const {
-    put("prompt", prompt);
+    put("prompt", prompt + "\n");  // a prompt file ends in a line break that is dropped
     std::string line =
         "generate -m " + model_.string() + " --quiet --prompt-file " + (dir_ / "prompt").string();
     for (const std::string& word : words({})) line += " " + word;
