@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "engine/chat.h"
-#include "engine/memory_check.h"
+#include "engine/contexts/memory_check.h"
 #include "engine/stopwatch.h"
+#include "engine/text/chat.h"
 #include "kernels/counted.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/make_cuda_backend.h"

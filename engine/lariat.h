@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/rope_options.h"
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 #include "models/model.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"

@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "engine/lariat.h"
-#include "engine/text_context.h"
+#include "engine/text/text_context.h"
 #include "kernels/error.h"
 
 int main(int argc, char** argv) try {

@@ -88,13 +88,13 @@ def check_layers(copy):
     files = [
         ("any file", "kernels/cpu/gemm.cpp", include("../models/spec.h")),
         ("any file", "models/io/json_file.cpp", include("kernels/../engine/session.h")),
-        ("any file", "engine/session.cpp", include("chat.h")),
+        ("any file", "engine/runtime/session.cpp", include("chat.h")),
         ("kernels", "kernels/step.h", include("models/spec.h")),
         ("kernels", "kernels/cpu/gemm.cpp", "#include <nlohmann/json.hpp>\n"),
-        ("kernels", "kernels/cuda/linear.cu", include("engine/session.h")),
+        ("kernels", "kernels/cuda/linear.cu", include("engine/runtime/session.h")),
         ("kernels", "kernels/reference/new.h", include("tools/common.h")),
         ("kernels", "kernels/cuda/ptx.cuh", "#  include <CLI/CLI.hpp>\n"),
-        ("models", "models/decoder.cpp", include("engine/session.h")),
+        ("models", "models/decoder.cpp", include("engine/runtime/session.h")),
         ("models", "models/families/llama.cpp", include("tools/common.h")),
         ("models", "models/text/regex.h", cli),
         ("models/io", "models/io/mapped_file.cpp", include("models/text/unicode.h")),
@@ -103,14 +103,14 @@ def check_layers(copy):
         ("models/text", "models/text/tokenizer.cpp", include("models/spec.h")),
         ("models/text", "models/text/bpe.h", include("kernels/backend.h")),
         ("engine", "engine/eval/sweep.cpp", include("tools/common.h")),
-        ("engine", "engine/chat.h", cli),
-        (runs, "engine/session.cpp", include("engine/eval/sweep.h")),
+        ("engine", "engine/text/chat.h", cli),
+        (runs, "engine/runtime/session.cpp", include("engine/eval/sweep.h")),
         (runs, "engine/folder/new.h", include("engine/eval/sweep.h")),
         *(("what is not a test", f"{layer}/new.cpp", include("tests/test_util.h"))
           for layer in ("kernels/cuda", "models", "engine", "tools", "examples")),
         (cuda, "kernels/cpu/gemm.cpp", "#include <cuda_runtime.h>\n"),
         (cuda, "models/model.cpp", "#include <cuda.h>\n"),
-        (cuda, "engine/session.cpp", "#include <cublas_v2.h>\n"),
+        (cuda, "engine/runtime/session.cpp", "#include <cublas_v2.h>\n"),
         (cuda, "tools/main.cpp", include("kernels/cuda/ptx.cuh")),
         (cuda, "engine/lariat.cpp", include("kernels/cuda/cuda_backend.h")),
     ]  # fmt: skip
@@ -147,8 +147,8 @@ def check_lengths(copy):
                        ("d.cuh", "class C {\n" + function(70, indent="  ") + "};\n")):  # fmt: skip
         write(copy / "folder" / name, text)
     left = int(re.search(r"^SPINE_LIMIT = (\d+)", (copy / "scripts/check_lengths.py").read_text(), re.M)[1])
-    for name in ("kernels/step.h", "models/rope.cpp", "models/decoder.h", "models/layer.h", "engine/kv_cache.cpp",
-                 "engine/text/generate.h", "engine/session.h", "engine/runtime/session_x.cpp"):
+    for name in ("kernels/step.h", "models/rope.cpp", "models/decoder.h", "models/layer.h", "engine/runtime/kv_cache.cpp",
+                 "engine/text/generate.h", "engine/runtime/session.h", "engine/runtime/session_x.cpp"):
         write(copy / name, file(min(400, left)))
         left -= min(400, left)
     track(copy)

@@ -5,10 +5,10 @@
 #include <fstream>
 #include <iostream>
 
+#include "engine/contexts/fingerprint.h"
 #include "engine/eval/sweep.h"
-#include "engine/fingerprint.h"
 #include "engine/interrupt.h"
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 #include "engine/stopwatch.h"
 #include "kernels/counted.h"
 #include "kernels/cpu/cpu_backend.h"

@@ -1,5 +1,5 @@
 #pragma once
-#include "engine/chat.h"
+#include "engine/text/chat.h"
 #include "tools/generating.h"
 
 // `lariat chat`: the conversation (chat.cpp) and the commands that begin with a slash (chat_commands.cpp).

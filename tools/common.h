@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/join_contexts.h"
+#include "engine/contexts/join_contexts.h"
+#include "engine/contexts/saved_context.h"
 #include "engine/lariat.h"
-#include "engine/saved_context.h"
 #include "engine/stopwatch.h"
 #include "kernels/error.h"
 #include "models/text/tokenizer.h"

@@ -7,9 +7,9 @@
 #include <exception>
 #include <iostream>
 
-#include "engine/chat.h"
+#include "engine/contexts/memory_check.h"
 #include "engine/interrupt.h"
-#include "engine/memory_check.h"
+#include "engine/text/chat.h"
 #include "kernels/counted.h"
 #include "models/io/text_file.h"
 #include "models/text/unicode.h"

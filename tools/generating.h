@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/text_context.h"
+#include "engine/text/text_context.h"
 #include "tools/common.h"
 
 // The options and warnings of the subcommands that write text: generate and chat.

@@ -10,7 +10,7 @@
 #include <set>
 #include <string_view>
 
-#include "engine/kv_cache.h"
+#include "engine/runtime/kv_cache.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/quant.h"
 #include "models/config.h"

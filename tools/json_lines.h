@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/logprobs.h"
+#include "engine/text/logprobs.h"
 #include "models/io/json_fields.h"
 #include "tools/common.h"
 

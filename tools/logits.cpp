@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "engine/eval/token_source.h"
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 #include "kernels/counted.h"
 #include "models/io/text_file.h"
 #include "models/safetensors.h"

@@ -7,11 +7,11 @@
 #include <map>
 #include <memory>
 
+#include "engine/contexts/memory_check.h"
 #include "engine/eval/report.h"
 #include "engine/eval/results_csv.h"
 #include "engine/eval/run_log.h"
 #include "engine/eval/sweep.h"
-#include "engine/memory_check.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "tools/generating.h"

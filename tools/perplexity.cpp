@@ -6,10 +6,10 @@
 #include <cmath>
 #include <iostream>
 
+#include "engine/contexts/fingerprint.h"
+#include "engine/contexts/saved_context.h"
 #include "engine/eval/results_csv.h"
 #include "engine/eval/run_log.h"
-#include "engine/fingerprint.h"
-#include "engine/saved_context.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"

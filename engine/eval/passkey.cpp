@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <deque>
 
-#include "engine/generate.h"
+#include "engine/contexts/memory_check.h"
 #include "engine/interrupt.h"
-#include "engine/memory_check.h"
-#include "engine/text_context.h"
+#include "engine/text/generate.h"
+#include "engine/text/text_context.h"
 #include "kernels/error.h"
 
 namespace lariat {

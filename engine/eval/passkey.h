@@ -10,7 +10,7 @@
 
 #include "engine/eval/needles.h"
 #include "engine/eval/passkey_hay.h"
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 

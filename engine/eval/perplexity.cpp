@@ -6,10 +6,10 @@
 #include <cmath>
 #include <deque>
 
+#include "engine/contexts/memory_check.h"
 #include "engine/eval/run_log.h"
 #include "engine/eval/windows.h"
 #include "engine/interrupt.h"
-#include "engine/memory_check.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
 

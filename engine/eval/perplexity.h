@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/eval/token_source.h"
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 
 namespace lariat {
 

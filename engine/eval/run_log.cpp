@@ -6,10 +6,10 @@
 #include <cmath>
 #include <map>
 
+#include "engine/contexts/fingerprint.h"
+#include "engine/contexts/saved_context.h"
 #include "engine/eval/sweep.h"
 #include "engine/eval/sweep_column.h"
-#include "engine/fingerprint.h"
-#include "engine/saved_context.h"
 #include "kernels/error.h"
 
 namespace lariat {

@@ -4,9 +4,9 @@
 #include <map>
 #include <utility>
 
+#include "engine/contexts/memory_check.h"
 #include "engine/interrupt.h"
-#include "engine/memory_check.h"
-#include "engine/text_context.h"
+#include "engine/text/text_context.h"
 #include "kernels/error.h"
 #include "models/text/unicode.h"
 

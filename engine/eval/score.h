@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/logprobs.h"
-#include "engine/saved_context.h"
-#include "engine/session.h"
+#include "engine/contexts/saved_context.h"
+#include "engine/runtime/session.h"
+#include "engine/text/logprobs.h"
 #include "models/text/tokenizer.h"
 
 namespace lariat {

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/contexts/fingerprint.h"
+#include "engine/contexts/memory_check.h"
 #include "engine/eval/run_log.h"
 #include "engine/eval/sweep_column.h"
 #include "engine/eval/verdict.h"
 #include "engine/eval/windows.h"
-#include "engine/fingerprint.h"
-#include "engine/memory_check.h"
 #include "engine/stopwatch.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"

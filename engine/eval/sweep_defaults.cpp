@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "engine/contexts/memory_check.h"
 #include "engine/eval/sweep.h"
 #include "engine/eval/sweep_column.h"
 #include "engine/eval/windows.h"
-#include "engine/memory_check.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
 

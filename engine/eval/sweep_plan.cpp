@@ -1,8 +1,8 @@
 // The measurements of a sweep, read off its header alone.
 #include <algorithm>
 
+#include "engine/contexts/fingerprint.h"
 #include "engine/eval/sweep.h"
-#include "engine/fingerprint.h"
 
 namespace lariat {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/contexts/memory_check.h"
 #include "engine/interrupt.h"
-#include "engine/memory_check.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
 

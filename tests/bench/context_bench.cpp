@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "engine/saved_context.h"
+#include "engine/contexts/saved_context.h"
 #include "engine/stopwatch.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/error.h"

@@ -3,7 +3,7 @@
 #include <array>
 #include <deque>
 
-#include "engine/generate.h"
+#include "engine/text/generate.h"
 #include "models/model_files.h"
 #include "models/positions/position_method.h"
 #include "models/text/tokenizer.h"

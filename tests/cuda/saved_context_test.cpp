@@ -1,5 +1,5 @@
 // A saved context on a device: pages go there and come back as they were.
-#include "engine/saved_context.h"
+#include "engine/contexts/saved_context.h"
 
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/engine/saved_context_util.h"

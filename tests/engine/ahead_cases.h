@@ -3,7 +3,7 @@
 #include <deque>
 #include <optional>
 
-#include "engine/generate.h"
+#include "engine/text/generate.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/engine/saved_context_util.h"
 

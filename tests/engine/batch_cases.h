@@ -3,7 +3,7 @@
 #include <memory>
 #include <span>
 
-#include "engine/generate.h"
+#include "engine/text/generate.h"
 #include "tests/engine/engine_test_util.h"
 
 // Several sequences in one step against each alone, on any backend.

@@ -1,5 +1,5 @@
 // A conversation: what the cache holds is what the template makes of the messages, whatever happened before.
-#include "engine/chat.h"
+#include "engine/text/chat.h"
 
 #include <unistd.h>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/rope_options.h"
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/error.h"
 #include "models/config.h"

@@ -1,5 +1,5 @@
 // The costs of a token of a model with experts, or with latent attention.
-#include "engine/kv_cache.h"
+#include "engine/runtime/kv_cache.h"
 #include "kernels/quant.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/engine/forwarding_backend.h"

@@ -2,7 +2,7 @@
 // The numbers are made by tools/lab/golden/checkpoints.py.
 #include <algorithm>
 
-#include "engine/generate.h"
+#include "engine/text/generate.h"
 #include "kernels/error.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/engine/engine_test_util.h"

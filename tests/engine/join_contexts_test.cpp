@@ -1,5 +1,5 @@
 // Contexts that were read apart, one behind the other (docs/saved-contexts.md).
-#include "engine/join_contexts.h"
+#include "engine/contexts/join_contexts.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Pages, positions and frequencies of the cache of one sequence.
-#include "engine/kv_cache.h"
+#include "engine/runtime/kv_cache.h"
 
 #include "tests/engine/engine_test_util.h"
 

@@ -1,7 +1,7 @@
 // Engine::open: what is read, what is refused, and what a session is given.
 #include "engine/lariat.h"
 
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 #include "models/io/json_fields.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/engine/forwarding_backend.h"

@@ -1,5 +1,5 @@
 // What a number may depend on: not the run, not the threads, not how far from the beginning its token stands.
-#include "engine/generate.h"
+#include "engine/text/generate.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/engine/engine_test_util.h"
 

@@ -1,7 +1,7 @@
 // Position methods that belong to a sequence and not to the session.
 #include <deque>
 
-#include "engine/join_contexts.h"
+#include "engine/contexts/join_contexts.h"
 #include "models/positions/position_method.h"
 #include "tests/engine/saved_context_util.h"
 

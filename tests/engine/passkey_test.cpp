@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/generate.h"
 #include "engine/rope_options.h"
+#include "engine/text/generate.h"
 #include "models/text/tokenizer.h"
 #include "tests/engine/engine_test_util.h"
 

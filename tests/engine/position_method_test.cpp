@@ -7,7 +7,7 @@
 #include <cctype>
 #include <cmath>
 
-#include "engine/saved_context.h"
+#include "engine/contexts/saved_context.h"
 #include "tests/engine/relative_oracle.h"
 
 namespace lariat::test {

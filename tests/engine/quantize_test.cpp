@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/memory_check.h"
+#include "engine/contexts/memory_check.h"
 #include "kernels/reference/reference_backend.h"
 #include "tests/bits_of_rows.h"
 #include "tests/engine/forwarding_backend.h"

@@ -8,8 +8,8 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "engine/fingerprint.h"
-#include "engine/saved_context_file.h"
+#include "engine/contexts/fingerprint.h"
+#include "engine/contexts/saved_context_file.h"
 #include "models/io/mapped_file.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/engine/saved_context_util.h"

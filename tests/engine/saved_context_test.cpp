@@ -1,6 +1,6 @@
 // A context that was saved and loaded goes on as if it had never been away, and under another scaling as
 // docs/saved-contexts.md says.
-#include "engine/saved_context.h"
+#include "engine/contexts/saved_context.h"
 
 #include <fmt/format.h>
 

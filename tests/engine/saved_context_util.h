@@ -1,5 +1,5 @@
 #pragma once
-#include "engine/saved_context.h"
+#include "engine/contexts/saved_context.h"
 #include "tests/engine/engine_test_util.h"
 
 // Sessions, tokens and logits for the tests of saved contexts.

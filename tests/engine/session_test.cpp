@@ -1,6 +1,6 @@
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 
-#include "engine/generate.h"
+#include "engine/text/generate.h"
 #include "kernels/error.h"
 #include "models/io/json_file.h"
 #include "models/text/tokenizer.h"

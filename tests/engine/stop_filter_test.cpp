@@ -1,6 +1,6 @@
 // tests/golden/stops.json: where transformers' StopStringCriteria ends a text, special tokens and bytes
 // included.
-#include "engine/stop_filter.h"
+#include "engine/text/stop_filter.h"
 
 #include <map>
 

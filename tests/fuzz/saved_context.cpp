@@ -1,5 +1,5 @@
 // The file of a saved context, for a model of one layer.
-#include "engine/saved_context_file.h"
+#include "engine/contexts/saved_context_file.h"
 
 #include <cmath>
 

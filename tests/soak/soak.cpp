@@ -13,8 +13,8 @@
 #include <exception>
 #include <string>
 
-#include "engine/generate.h"
 #include "engine/stopwatch.h"
+#include "engine/text/generate.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "models/config.h"
 #include "models/model.h"

@@ -1,4 +1,4 @@
-#include "engine/saved_context_file.h"
+#include "engine/contexts/saved_context_file.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "engine/fingerprint.h"
-#include "engine/sequence.h"
+#include "engine/contexts/fingerprint.h"
+#include "engine/runtime/sequence.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"

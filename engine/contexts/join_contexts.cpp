@@ -1,4 +1,4 @@
-#include "engine/join_contexts.h"
+#include "engine/contexts/join_contexts.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/memory_check.h"
-#include "engine/text_context.h"
+#include "engine/contexts/memory_check.h"
+#include "engine/text/text_context.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
 #include "kernels/step.h"

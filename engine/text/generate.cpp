@@ -1,4 +1,4 @@
-#include "engine/generate.h"
+#include "engine/text/generate.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "engine/sequence.h"
+#include "engine/runtime/sequence.h"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "engine/memory_check.h"
+#include "engine/contexts/memory_check.h"
 
 #include <algorithm>
 #include <fstream>

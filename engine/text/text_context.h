@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/generate.h"
-#include "engine/saved_context.h"
-#include "engine/session.h"
+#include "engine/contexts/saved_context.h"
+#include "engine/runtime/session.h"
+#include "engine/text/generate.h"
 #include "models/text/tokenizer.h"
 
 namespace lariat {

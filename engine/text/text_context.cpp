@@ -1,10 +1,10 @@
-#include "engine/text_context.h"
+#include "engine/text/text_context.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "engine/interrupt.h"
-#include "engine/stop_filter.h"
+#include "engine/text/stop_filter.h"
 
 namespace lariat {
 std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Tokenizer& tokenizer,

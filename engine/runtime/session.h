@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/sequence.h"
-#include "engine/step_builder.h"
+#include "engine/runtime/sequence.h"
+#include "engine/runtime/step_builder.h"
 #include "models/model.h"
 
 namespace lariat {

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 
 namespace lariat {
 

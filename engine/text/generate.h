@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/logprobs.h"
-#include "engine/sampler.h"
-#include "engine/session.h"
+#include "engine/runtime/session.h"
+#include "engine/text/logprobs.h"
+#include "engine/text/sampler.h"
 
 namespace lariat {
 

@@ -1,4 +1,4 @@
-#include "engine/stop_filter.h"
+#include "engine/text/stop_filter.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/kv_cache.h"
+#include "engine/runtime/kv_cache.h"
 #include "models/positions/position_method.h"
 
 namespace lariat {

@@ -16,7 +16,7 @@ namespace lariat {
 
 // A file and the session that loads it must agree on these.
 struct ContextIdentity {
-  std::string model, tokenizer;       // engine/fingerprint.h
+  std::string model, tokenizer;       // engine/contexts/fingerprint.h
   std::string weights, keys, values;  // dtypes
   std::string rope;                   // how many dimensions of a head are rotated, and which form a pair
   std::string method{};               // PositionMethod::name

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/saved_context_file.h"
-#include "engine/session.h"
+#include "engine/contexts/saved_context_file.h"
+#include "engine/runtime/session.h"
 
 // A context that can be put away: a sequence's cache in a file, which knows the RoPE frequencies that its
 // keys are rotated with, so that a session with another scaling can go on with it. What that gives exactly

@@ -1,4 +1,4 @@
-#include "engine/session.h"
+#include "engine/runtime/session.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "engine/fingerprint.h"
+#include "engine/contexts/fingerprint.h"
 
 #include <fmt/format.h>
 

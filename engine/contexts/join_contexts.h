@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/saved_context.h"
-#include "engine/session.h"
+#include "engine/contexts/saved_context.h"
+#include "engine/runtime/session.h"
 
 // Contexts that were read apart and saved, one behind the other as one: what that gives and what it costs,
 // docs/saved-contexts.md.

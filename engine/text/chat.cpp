@@ -1,4 +1,4 @@
-#include "engine/chat.h"
+#include "engine/text/chat.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "engine/saved_context.h"
+#include "engine/contexts/saved_context.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <cstring>
 #include <memory>
 
-#include "engine/fingerprint.h"
-#include "engine/saved_context_file.h"
+#include "engine/contexts/fingerprint.h"
+#include "engine/contexts/saved_context_file.h"
 #include "kernels/error.h"
 #include "models/io/mapped_file.h"
 

@@ -2,7 +2,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/sequence.h"
+#include "engine/runtime/sequence.h"
 #include "models/decoder.h"
 
 namespace lariat {

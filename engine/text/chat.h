@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/text_context.h"
+#include "engine/text/text_context.h"
 #include "models/text/chat_template.h"
 
 namespace lariat {
