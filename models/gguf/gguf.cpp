@@ -100,7 +100,7 @@ ModelFiles open_gguf(const fs::path& path) {
     makers["tokenizer.ggml"] = [opened] { return gguf_vocabulary_text(opened->file); };
   }
   if (const nlohmann::json sampling = gguf_generation_config(opened->file); !sampling.empty())
-    makers["generation_config.json"] = [sampling] { return sampling; };
+    makers["generation_config.json"] = [sampling] { return nlohmann::json(sampling); };
   makers["tokenizer_config.json"] = [opened] { return gguf_tokenizer_config(opened->file); };
   ModelFiles files;
   files.texts = ModelTexts(path, std::move(makers), std::move(vocabulary), gguf_wording(opened->file));

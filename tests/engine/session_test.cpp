@@ -5,6 +5,7 @@
 #include "models/io/json_file.h"
 #include "models/text/tokenizer.h"
 #include "tests/engine/engine_test_util.h"
+#include "tests/engine/forwarding_backend.h"
 
 namespace lariat::test {
 namespace {
@@ -82,6 +83,91 @@ TEST(Demo, GreedyTokensAreThoseOfTransformers) {
   options.max_new_tokens = 200;
   const auto result = generate(session, sequence, prompt, options, [](int32_t) { return true; });
   EXPECT_EQ(result.tokens, golden["tokens"].get<std::vector<int32_t>>());
+}
+
+TEST_F(SessionTest, PassesHaveAsManyTokensAsAChunk) {
+  SessionOptions options = f32_session();
+  options.prefill_chunk = 8;
+  Session session(model_, backend_, options);
+  const std::vector<int32_t> tokens(5, 3);
+  std::vector<Sequence> sequences;
+  for (int i = 0; i < 3; ++i) sequences.push_back(session.new_sequence());
+  std::vector<Prompt> prompts, next;
+  for (Sequence& sequence : sequences) prompts.push_back({&sequence, tokens});
+  std::vector<int64_t> done;
+  const auto progress = [&](int64_t n) { done.push_back(n); };
+  session.forward(prompts, {}, progress);
+  EXPECT_EQ(done, (std::vector<int64_t>{8, 15}));
+  // A decode step is one pass, however many sequences there are.
+  for (Sequence& sequence : sequences) next.push_back({&sequence, std::span(tokens).first(1)});
+  session.forward(next, {}, progress);
+  EXPECT_EQ(done.back(), 3);
+}
+
+// A token that changes the stretch of a position method moves second keys: no step of it can be taken back.
+TEST_F(SessionTest, ATokenThatStretchesCannotBeTakenBack) {
+  SessionOptions options = f32_session();
+  options.positions = parse_position_method("self-extend/group=auto/window=16", 64, 0);
+  Session session(model_, backend_, options);
+  Sequence sequence = session.new_sequence();
+  Sequence* const one = &sequence;
+  prefill(session, sequence, std::vector<int32_t>(63, 3));
+  EXPECT_TRUE(session.can_take_back({&one, 1}));
+  decode(session, sequence, 3);
+  EXPECT_FALSE(session.can_take_back({&one, 1}));
+}
+
+TEST_F(SessionTest, NoTokenAfterAFullContextCanBeTakenBack) {
+  SessionOptions options = f32_session();
+  options.max_ctx = 4;
+  Session session(model_, backend_, options);
+  Sequence sequence = session.new_sequence();
+  Sequence* const one = &sequence;
+  prefill(session, sequence, std::vector<int32_t>{1, 2, 3});
+  EXPECT_TRUE(session.can_take_back({&one, 1}));
+  decode(session, sequence, 4);
+  EXPECT_FALSE(session.can_take_back({&one, 1}));
+}
+
+TEST_F(SessionTest, NoLogitsAreComputedThatAreNotWanted) {
+  Session session(model_, backend_, f32_session());
+  Sequence sequence = session.new_sequence();
+  const std::vector<int32_t> tokens{1, 2, 3};
+  int slices = 0;
+  const auto count = [&](size_t, int64_t, const Matrix&) { ++slices; };
+  EXPECT_FALSE(forward(session, {&sequence, tokens, 3}, count));
+  EXPECT_EQ(slices, 0);
+  EXPECT_TRUE(forward(session, {&sequence, tokens, 1}, count));
+  EXPECT_EQ(slices, 1);
+}
+
+// What a backend finds is reported once.
+TEST_F(SessionTest, ReportsWhatIsNotFiniteOrBeyondF16) {
+  struct Broken : ForwardingBackend {
+    using ForwardingBackend::ForwardingBackend;
+    void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) override {
+      ForwardingBackend::linear(x, weight, epilogue, out);
+      if (out && out.cols == vocab) out.f32(out.rows - 1)[0] = NAN;
+    }
+    Saturation saturated() override { return found; }
+    int64_t vocab = 0;
+    Saturation found;
+  };
+  Broken broken(backend_);
+  broken.vocab = model_.spec.vocab_size;
+  int not_finite = 0;
+  std::vector<int64_t> values;
+  SessionOptions options;
+  options.on_not_finite = [&] { ++not_finite; };
+  options.on_saturated = [&](const Saturation& found) { values.push_back(found.values); };
+  Session session(model_, broken, options);
+  for (const int64_t found : {0, 1, 2}) {
+    broken.found.values = found;
+    Sequence sequence = session.new_sequence();
+    prefill(session, sequence, std::vector<int32_t>{1, 2, 3});
+  }
+  EXPECT_EQ(not_finite, 1);
+  EXPECT_EQ(values, std::vector<int64_t>{1});
 }
 
 }  // namespace
