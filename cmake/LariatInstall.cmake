@@ -13,7 +13,7 @@ if(NOT CMAKE_CROSSCOMPILING)
   install(FILES ${CMAKE_BINARY_DIR}/lariat.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 
-# The sources say "engine/runtime/session.h", and so does who uses them: include/lariat is the folder to look in. Of the backends
+# Sources and users include "engine/runtime/session.h": include/lariat is the folder to search. Of the backends
 # there is only what makes one.
 set(LARIAT_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR}/lariat)
 install(DIRECTORY kernels models engine DESTINATION ${LARIAT_INCLUDE_DIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def"

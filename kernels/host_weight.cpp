@@ -93,7 +93,7 @@ void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_
   }
 }
 
-// Floats from a reader, straight into rows of their own dtype.
+// Floats from a reader, without a copy where the dtypes are equal.
 void read_float_rows(const HostWeight& from, int64_t first_row, const Matrix& to) {
   std::vector<float> row(static_cast<size_t>(to.cols));  // wide enough for any dtype
   const bool same = from.m.dtype == to.dtype;

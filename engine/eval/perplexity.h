@@ -34,7 +34,7 @@ class LossJournal;
 //          cannot see this.
 //          A step ends early where a dynamic scale moves, so that every token is read on the frequencies of
 //          its own length: any step gives the losses of step 1 within the rounding of prefill chunks
-//          (Session::prefill). With rope_steps 0 the scale moves at every token, and a step's tokens share
+//          (Session::forward). With rope_steps 0 the scale moves at every token, and a step's tokens share
 //          the frequencies of its end.
 //          A text limited to n times what a context holds (TokenSource's max_tokens) is read in n such
 //          stretches, each from an empty context, together as far as memory allows; a rest is dropped.

@@ -31,7 +31,7 @@ ScoredText scored_text(std::span<const int32_t> context, const Tokenizer& tokeni
 // Scores many texts of which many begin alike, each as if it stood alone: its tokens before the last are
 // read, on the RoPE frequencies of that length. What texts of one call have in common is read once, and what
 // they have in common with the last call's longest; but only where a dynamic scale is the same, so that it
-// changes no more than how a prompt is split (Session::prefill).
+// changes no more than how a prompt is split (Session::forward).
 class Scorer {
  public:
   // context: what all texts begin with, or a new sequence and no tokens. top: how many of the likeliest

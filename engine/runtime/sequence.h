@@ -13,8 +13,8 @@ inline constexpr int32_t kMaxPosition = 1 << 30;
 // Continues positions of `axes` numbers per token up to n_tokens, on all axes from the largest so far.
 void continue_positions(std::vector<double>& positions, size_t axes, size_t n_tokens);
 
-// The RoPE positions of the tokens of one sequence: their indices, or those of M-RoPE, or those of a position
-// method.
+// The RoPE positions of the tokens of one sequence: their indices, positions of M-RoPE, or positions of a
+// position method.
 class SequencePositions {
  public:
   explicit SequencePositions(PositionMethod method = {}) : method_(std::move(method)) {}
@@ -27,7 +27,7 @@ class SequencePositions {
   // The positions of set_mrope, perhaps of fewer or more tokens than the sequence has; empty: none were set.
   std::span<const double> mrope() const { return mrope_; }
   void restore(std::span<const int32_t> mrope, double stretch);
-  void truncate(int64_t length);  // forgets those of tokens from index `length` on
+  void truncate(int64_t length);  // forgets positions of tokens from index `length` on
 
   // One above the largest position of the first `length` tokens.
   int64_t rope_length(int64_t length);
@@ -45,7 +45,7 @@ class SequencePositions {
 
   PositionMethod method_;
   std::vector<double> mrope_;
-  std::vector<double> second_keys_;  // of as many tokens as were requested
+  std::vector<double> second_keys_;  // of the tokens requested so far
   double stretch_ = 1;
 };
 
@@ -61,7 +61,7 @@ class Sequence {
   // The same for tokens that are read again: they keep the positions of M-RoPE that they were given.
   void rewind(int64_t length) { cache_.truncate(length); }
   // The sequence is the beginning of a text of at least `length` tokens that arrives in pieces: until it is
-  // longer, its RoPE frequencies are those of `length`. Without this call a dynamic scale computes the first
+  // longer, its RoPE frequencies follow `length`. Without this call a dynamic scale computes the first
   // pieces with the frequencies of a shorter text, and no re-rotation changes their values in later layers.
   // With M-RoPE the length is one above the largest position.
   void expect(int64_t length) { expected_ = length; }

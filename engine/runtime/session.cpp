@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <exception>
+#include <list>
 #include <utility>
 
 #include "kernels/counted.h"
@@ -49,7 +49,7 @@ void check_prompt(std::span<const int32_t> tokens) {
 Session::~Session() {
   try {
     check_saturated();
-  } catch (const std::exception&) {  // the backend has failed, which whoever runs it has been told of
+  } catch (const std::exception&) {  // the backend has failed and has reported its failure before
     options_.on_saturated = {};
   }
 }
@@ -149,14 +149,10 @@ void Session::prepare(std::span<Sequence* const> sequences, std::span<const int6
 // Re-rotates cached keys before any query attends. restored: their frequencies may be of another scaling.
 void Session::update_frequencies(std::span<Sequence* const> sequences, std::span<const int64_t> lengths,
                                  bool restored) {
-  const auto may_change = [&](const Sequence* sequence) {
-    return restored || sequence->rope_.depends_on_length() || sequence->method().stretch;
-  };
-  if (std::ranges::none_of(sequences, may_change)) return;
   std::vector<KvCache*> caches;
   std::vector<RopeFrequencies> frequencies;
   std::vector<KeyPositions> positions;
-  std::deque<std::vector<double>> memory;
+  std::list<std::vector<double>> memory;  // of the positions
   struct Stretched {
     SequencePositions& of;
     double stretch;
@@ -166,7 +162,7 @@ void Session::update_frequencies(std::span<Sequence* const> sequences, std::span
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
     const bool may_move = sequence.rope_.depends_on_length() || restored;
-    if (!may_change(&sequence)) continue;
+    if (!may_move && !sequence.method().stretch) continue;
     SequencePositions& own = sequence.positions_;
     const int64_t length = std::max(own.rope_length(lengths[i]), sequence.expected_);
     const double stretch = stretch_for(sequence, length);
@@ -189,12 +185,6 @@ void Session::observe(TraceFn trace) {
   observed_ = static_cast<bool>(trace);
   decoder_.observe(std::move(trace));
 }
-
-// Tokens [first, first + n) of a prompt, in one forward pass.
-struct Session::Piece {
-  size_t prompt;
-  int64_t first, n;
-};
 
 // Runs the pieces in one pass. Returns the final hidden states, a row for each of their tokens.
 Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces) {
@@ -225,13 +215,10 @@ Matrix Session::slice_logits(std::span<const Prompt> prompts, std::span<const Pi
 }
 
 Matrix Session::decode(std::span<const Prompt> prompts, const LogitsFn& on_logits) {
-  step_.clear();
-  for (const Prompt& prompt : prompts) step_.add(*prompt.sequence, prompt.tokens);
-  Matrix logits = decoder_.logits(step_.run(decoder_));
-  for (const Prompt& prompt : prompts) {
-    prompt.sequence->cache_.advance(1);
-    prompt.sequence->drop_unseen();
-  }
+  pieces_.clear();
+  for (size_t i = 0; i < prompts.size(); ++i) pieces_.push_back({i, 0, 1});
+  Matrix logits = decoder_.logits(run_pieces(prompts, pieces_));
+  for (const Prompt& prompt : prompts) prompt.sequence->drop_unseen();
   for (size_t i = 0; on_logits && i < prompts.size(); ++i)
     on_logits(i, 0, logits.row_range(static_cast<int64_t>(i), 1));
   return logits;
@@ -243,18 +230,18 @@ Matrix Session::prefill(std::span<const Prompt> prompts, const LogitsFn& on_logi
   for (const Prompt& prompt : prompts) total += std::ssize(prompt.tokens);
   const int64_t step = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::max<int64_t>(total, 1);
   Matrix logits;
-  std::vector<Piece> pieces;
+  pieces_.clear();
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto size = std::ssize(prompts[i].tokens);
     for (int64_t first = 0, n = 0; first < size; first += n) {
       int64_t room = step;
-      for (const Piece& piece : pieces) room -= piece.n;
+      for (const Piece& piece : pieces_) room -= piece.n;
       n = std::min(room, size - first);
-      pieces.push_back({i, first, n});
+      pieces_.push_back({i, first, n});
       done += n;
       if (n < room && done < total) continue;
-      logits = slice_logits(prompts, pieces, run_pieces(prompts, pieces), on_logits);
-      pieces.clear();
+      logits = slice_logits(prompts, pieces_, run_pieces(prompts, pieces_), on_logits);
+      pieces_.clear();
       if (progress) progress(done);
     }
   }

@@ -23,13 +23,12 @@ struct SessionOptions {
   PositionMethod positions{};
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
   bool stale_cache = false;  // leave cached keys as they were rotated when the frequencies change
-  // Called once, when logits turn out to hold a NaN or an infinite value: the session's first ones, or later
-  // ones in what somebody makes of them (Session::report_not_finite). Weights are mapped and not looked at
-  // when a model is loaded (that would read all of them before the first token); damage in them that matters
-  // shows here, and only then is it worth looking for (find_not_finite).
+  // Called once, when logits hold a NaN or an infinite value: the session's first logits, or later ones by
+  // Session::report_not_finite. Weights are memory-mapped and not checked when a model is loaded (a check
+  // reads all of them before the first token); damage in them shows here, and find_not_finite then finds it.
   std::function<void()> on_not_finite;
-  // Called once, when keys or values of the session's caches turned out to be beyond f16: how many numbers.
-  // The caches are looked at behind every prefill and at the session's end.
+  // Called once, when keys or values of the session's caches exceed f16: the number of such numbers. Checked
+  // after every prefill and at the session's end.
   std::function<void(const Saturation&)> on_saturated;
 };
 
@@ -53,7 +52,7 @@ struct Prompt {
 // Throws Error when there are no tokens: no logits follow them.
 void check_prompt(std::span<const int32_t> tokens);
 
-// What a sequence has of its own; unset: the session's.
+// Settings of one sequence; unset: the session's.
 struct SequenceOptions {
   std::optional<RopeScaling> rope{};  // of the session's dimensions and pairs
   std::optional<PositionMethod> method{};
@@ -75,8 +74,8 @@ class Session {
   // An empty sequence. Sequences of all scalings and methods share a step. Throws UsageError where the model
   // takes no method, or where the method stores keys twice and the session's does not.
   Sequence new_sequence(const SequenceOptions& own = {});
-  // A sequence with the first `length` tokens of `other`, its scaling, its method and what it expects. The
-  // pages are shared: one is copied when either sequence writes to it, as a re-rotation does.
+  // A sequence with the first `length` tokens of `other`, its scaling, its method and its expected length.
+  // The pages are shared: one is copied when either sequence writes to it, as a re-rotation does.
   Sequence fork(const Sequence& other, int64_t length);
   // Gives an empty sequence the cache of a saved one, whose pages are of pool(). The keys are brought to the
   // sequence's RoPE frequencies: at once under a scaling that does not depend on the length, else with the
@@ -95,7 +94,7 @@ class Session {
 
   // The one way into the model: appends each prompt to its sequence. A prefill is a prompt of many tokens, a
   // decode step has prompts of one token. Prompts share forward passes of up to prefill_chunk tokens; prompts
-  // of one token each are one pass. The RoPE frequencies are those of each sequence's whole length after its
+  // of one token each are one pass. The RoPE frequencies follow each sequence's whole length after its
   // prompt, so the result does not depend on prefill_chunk but for the rounding that kernels/backend.h states
   // (linear, attention), and with latent attention for one rounding to the cache's dtype (LatentAttention).
   // Returns the last slice of logits, valid until the next call: of a decode step all of them, a row for each
@@ -107,7 +106,7 @@ class Session {
   // of the cache, changes no RoPE frequency, has no position of M-RoPE, and max_ctx allows it.
   bool can_take_back(std::span<Sequence* const> sequences) const;
 
-  // Called by whoever finds a loss or a drawn token that is not finite.
+  // For a caller that finds a loss or a drawn token that is not finite.
   void report_not_finite();
   // From now on every layer shows its results (models/trace.h); empty: no longer. forward then throws
   // UsageError where a position method rotates queries several times.
@@ -120,7 +119,11 @@ class Session {
   void prepare(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
   void update_frequencies(std::span<Sequence* const> sequences, std::span<const int64_t> lengths,
                           bool restored);
-  struct Piece;
+  // Tokens [first, first + n) of a prompt, in one forward pass.
+  struct Piece {
+    size_t prompt;
+    int64_t first, n;
+  };
   Matrix run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces);
   Matrix slice_logits(std::span<const Prompt> prompts, std::span<const Piece> pieces, const Matrix& hidden,
                       const LogitsFn& on_logits);
@@ -138,6 +141,7 @@ class Session {
   StepBuilder step_;
   std::vector<Sequence*> sequences_;  // of a call of forward, with their lengths after it
   std::vector<int64_t> lengths_;
+  std::vector<Piece> pieces_;  // of the next forward pass
   bool observed_ = false;
   bool finite_checked_ = false;
   Saturation saturated_before_;  // by others on this backend

@@ -10,7 +10,7 @@ namespace lariat {
 // Puts one forward pass together, sequence by sequence. Its memory serves the next step too.
 class StepBuilder {
  public:
-  // ropes: those of the model, the first as the session has it; must outlive the builder.
+  // ropes: the RoPEs of the model, the first with the session's scaling; must outlive the builder.
   StepBuilder(const ModelSpec& spec, std::span<const RopeScaling> ropes);
 
   // Every later step has room for this method's tables.
@@ -29,7 +29,8 @@ class StepBuilder {
   std::vector<RopeFrequencies> fixed_frequencies_;  // of the model's other RoPEs
   std::vector<int32_t> tokens_;
   std::vector<StepSequence> sequences_;
-  // Of each sequence, for each RoPE of the model and then for each further table of any method so far.
+  // RoPE frequencies and positions of each sequence, by RoPE of the model and then by further table of any
+  // method so far.
   std::vector<std::vector<SequenceRope>> ropes_;
   std::vector<VisibleGroup> visible_;
   std::vector<std::vector<float>> query_scales_;  // of each sequence's tokens

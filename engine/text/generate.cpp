@@ -176,7 +176,6 @@ std::vector<Generation> generate(Session& session, std::span<const Prompt> given
   std::vector<Writer> writers;
   int64_t most = 0;
   for (Prompt& prompt : prompts) {
-    check_prompt(prompt.tokens);
     sequences.push_back(prompt.sequence);
     most = std::max(most, writers.emplace_back(session, prompt, options).wanted);
   }

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Whether attention is latent (DeepSeek's): what is rotated of a head is then a part of its own.
+// Whether attention is latent (DeepSeek's): the rotated dimensions of a head are then a separate part.
 bool is_latent(const GgufFile& file) {
   return file.metadata.contains(gguf_architecture(file) + ".attention.kv_lora_rank");
 }

@@ -30,7 +30,7 @@ class ModelTexts {
   // that these would hold. Errors name the file.
   using Made = std::variant<std::string, nlohmann::json>;
   using Makers = std::map<std::string, std::function<Made()>, std::less<>>;
-  // Reads a vocabulary that is none of these texts into the parts of a tokenizer. Throws Error naming the
+  // Reads a vocabulary without a text of this kind into the parts of a tokenizer. Throws Error naming the
   // file.
   using Vocabulary = std::function<void(tok::Pipeline&)>;
   ModelTexts(std::filesystem::path path, Makers makers, Vocabulary vocabulary = {},

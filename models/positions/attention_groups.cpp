@@ -16,9 +16,7 @@ RopeTable rows_of(RopeTable table, int64_t first, int64_t n) {
 AttentionGroups::AttentionGroups(const ModelSpec& spec) : n_model_ropes_(spec.ropes.size()) {
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
-    const bool known = std::ranges::any_of(kinds_, [&](const Kind& kind) {
-      return kind.rope == attention.rope && kind.window == attention.sliding_window;
-    });
+    const bool known = std::ranges::any_of(kinds_, [&](const Kind& kind) { return kind.serves(attention); });
     if (!known) kinds_.push_back({attention.rope, attention.sliding_window, {}, {}});
   }
 }
@@ -64,11 +62,7 @@ void AttentionGroups::add_group(Kind& kind, const AttentionGroup& group,
 }
 
 std::span<const AttentionGroup> AttentionGroups::of(const AttentionSpec& attention) const {
-  return std::ranges::find_if(kinds_,
-                              [&](const Kind& kind) {
-                                return kind.rope == attention.rope && kind.window == attention.sliding_window;
-                              })
-      ->groups;
+  return std::ranges::find_if(kinds_, [&](const Kind& kind) { return kind.serves(attention); })->groups;
 }
 
 }  // namespace lariat

@@ -28,6 +28,10 @@ class AttentionGroups {
 
  private:
   struct Kind {
+    bool serves(const AttentionSpec& attention) const {
+      return rope == attention.rope && window == attention.sliding_window;
+    }
+
     int rope;
     int64_t window;
     std::vector<AttentionGroup> groups;

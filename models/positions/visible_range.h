@@ -15,7 +15,7 @@ struct VisibleRange {
   bool operator==(const VisibleRange&) const = default;
 };
 
-// The table of the second keys among the ranges; 0: there are none.
+// The table of the second keys among the ranges; 0: no range has any.
 inline size_t second_keys_of(std::span<const VisibleRange> ranges) {
   size_t table = 0;
   for (const VisibleRange& range : ranges) table = std::max(table, range.second_keys);

@@ -85,8 +85,8 @@ struct OwnSettings : OnLlama {
   std::span<const int32_t> rest() const { return std::span(tokens_).subspan(kPrefilled); }
 };
 
-// A sequence under yarn with dca and one under dynamic without a method share their steps, and each is
-// bitwise what it is alone in a session of that scaling and method; so are its fork and what is loaded of it.
+// A sequence under yarn with dca and one under dynamic without a method share their steps. Each is bitwise
+// identical to its run alone in a session of that scaling and method; so are its fork and its saved copy.
 TEST_F(OwnSettings, SequencesOfSeveralShareASession) {
   const SequenceOptions owns[] = {own("yarn", "dca/chunk=24/window=8"), own("dynamic", "none")};
   Session session(model_, backend_, f32_session());

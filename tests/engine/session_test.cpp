@@ -141,7 +141,7 @@ TEST_F(SessionTest, NoLogitsAreComputedThatAreNotWanted) {
   EXPECT_EQ(slices, 1);
 }
 
-// What a backend finds is reported once.
+// A session reports each finding of its backend once.
 TEST_F(SessionTest, ReportsWhatIsNotFiniteOrBeyondF16) {
   struct Broken : ForwardingBackend {
     using ForwardingBackend::ForwardingBackend;
