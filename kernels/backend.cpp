@@ -8,7 +8,7 @@
 namespace lariat {
 
 LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host, std::span<const Form> forms,
-                            DType compute, bool in_place) {
+                            DType compute, bool in_place, bool tiled) {
   constexpr size_t kAlignment = 64;
   LoadedWeight loaded;
   loaded.weight.compute = compute;
@@ -16,8 +16,9 @@ LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host, 
   size_t bytes = 0;
   for (size_t i = 0; i < host.size(); ++i) {
     const Matrix& from = host[i].m;
-    const Matrix to(nullptr, forms[i], from.rows, from.cols);
-    const bool stays = in_place && from && to.dtype == from.dtype;
+    Matrix to(nullptr, forms[i], from.rows, from.cols);
+    to.tiled = tiled && to.dtype == DType::kBF16 && compute == DType::kBF16;
+    const bool stays = in_place && from && to.dtype == from.dtype && !to.tiled;
     loaded.weight.blocks.push_back({stays ? from : to, {}});
     offsets.push_back(bytes);
     if (!stays) bytes += round_up(stored_bytes(to), kAlignment);

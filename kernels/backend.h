@@ -163,6 +163,7 @@ struct Saturation {
 struct Traits {
   bool host_memory = true;    // its memory is the host's: what is mapped there is used in place
   bool asynchronous = false;  // ops return before they are done
+  bool copies_bf16 = false;   // load_weight has an order of its own for weights in bf16
   bool quantizes = true;      // load_weight and the linear ops take quantised dtypes (kernels/quant.h)
   // Memory for a step of so many tokens is made in any case, so that it stays where it is while a batch
   // grows: a backend that records steps finds it there again.
@@ -322,10 +323,10 @@ class Backend {
 };
 
 // For load_weight: the blocks in their forms and where they are to lie, one behind the other in new
-// memory, but for those that are used in place, being floats of their dtype already. What is to be written is
-// left to the caller.
+// memory, but for those that are used in place, being floats of their dtype already. tiled: matrices of bf16
+// that are computed in bf16 get the order of tiles. What is to be written is left to the caller.
 LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host, std::span<const Form> forms,
-                            DType compute, bool in_place);
+                            DType compute, bool in_place, bool tiled = false);
 
 inline void Buffer::Release::operator()(void* data) const noexcept { owner->release(data, bytes); }
 

@@ -128,6 +128,7 @@ float code_value(const Form& form, uint8_t q) {
 
 size_t stored_bytes(const Matrix& m) {
   if (is_quantized(m.dtype)) return QuantLayout(m).bytes();
+  if (m.tiled) return static_cast<size_t>(round_up(m.rows, kTiledBlock) * round_up(m.cols, kTiledBlock) * 2);
   return static_cast<size_t>(m.rows * m.cols) * size_of(m.dtype);
 }
 

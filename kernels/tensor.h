@@ -29,6 +29,9 @@ struct Form {
   bool operator==(const Form&) const = default;
 };
 
+// Rows and columns of a block of a tiled matrix (Matrix::tiled); it has whole blocks, filled up with zeros.
+inline constexpr int64_t kTiledBlock = 32;
+
 // A non-owning row-major matrix in the backend's memory: row r starts at data + r * stride elements.
 // A vector is a matrix of one row. A quantised matrix is one block of memory without rows that could be taken
 // out of it; its stride means nothing.
@@ -36,6 +39,7 @@ struct Matrix {
   void* data = nullptr;
   DType dtype = DType::kF32;
   Grouping grouping{};  // of a quantised matrix
+  bool tiled = false;   // bf16 in the order of AMX tiles (kernels/cpu/amx_pack.h), without rows either
   int64_t rows = 0, cols = 0, stride = 0;
 
   Matrix() = default;

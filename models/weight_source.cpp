@@ -74,7 +74,8 @@ HostWeight WeightLoader::table(const Parameter& parameter) {
   HostWeight rows = host(parameter, false);
   const Form own = rows.m.form();
   const bool stays = is_quantized(own.dtype) && stored_form(parameter, asked_, own) == own;
-  if (!stays || !backend_.traits().host_memory) return Source::table(parameter);
+  // Rows are read of it, so that it has no order of its own (Traits::copies_bf16).
+  if (!stays || !backend_.traits().host_memory) return load({&parameter, 1}, DType::kF32).blocks[0].w;
   give_back(parameter);
   return rows;
 }
@@ -84,7 +85,7 @@ Weights WeightLoader::finish(Weights weights) {
   return weights;
 }
 
-Weight WeightLoader::load(std::span<const Parameter> blocks) {
+Weight WeightLoader::load(std::span<const Parameter> blocks, std::optional<DType> compute) {
   std::vector<HostWeight> from;
   std::vector<Form> stored;
   for (const Parameter& block : blocks) {
@@ -97,7 +98,8 @@ Weight WeightLoader::load(std::span<const Parameter> blocks) {
     stored.push_back(stored_form(block, asked_, own));
     check_quantizes(backend_, stored.back().dtype, "`dtype` bf16");
   }
-  LoadedWeight loaded = backend_.load_weight(from, stored, compute_of(blocks[0].role, stored));
+  LoadedWeight loaded =
+      backend_.load_weight(from, stored, compute.value_or(compute_of(blocks[0].role, stored)));
   for (size_t i = 0; i < blocks.size(); ++i) {
     const bool in_place = from[i].m && loaded.weight.blocks[i].w.data == from[i].m.data;
     if (!in_place) give_back(blocks[i]);

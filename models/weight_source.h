@@ -76,7 +76,7 @@ class WeightLoader : public Source {
   virtual void give_back(const Parameter&) {}
 
  private:
-  Weight load(std::span<const Parameter> blocks);
+  Weight load(std::span<const Parameter> blocks, std::optional<DType> compute = {});
 
   const ModelSpec& spec_;
   Backend& backend_;

@@ -90,10 +90,10 @@ Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& s
   const bool tied = spec.tie_word_embeddings && !(asked && is_quantized(asked->dtype));
   Weights weights;
   if (tied) weights.head = source.weight({&embedding, 1});
-  weights.embed = tied ? weights.head.blocks[0].w : source.table(embedding);
+  weights.embed =
+      tied && !weights.head.blocks[0].w.tiled ? weights.head.blocks[0].w : source.table(embedding);
   // As a table of floats would have it.
-  const DType embed_dtype = weights.embed.m.dtype,
-              rounded_as = is_quantized(embed_dtype) ? spec.dtype : embed_dtype;
+  const DType rounded_as = is_quantized(weights.embed.m.dtype) ? spec.dtype : weights.embed.m.dtype;
   weights.embedding_multiplier = embedding_multiplier(spec, rounded_as);
   for (size_t i = 0; i < spec.layers.size(); ++i)
     weights.layers.push_back(read_layer(spec, i, layout, source));

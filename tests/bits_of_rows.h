@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/tensor.h"
 #include "tests/limit_targets.h"
 
 // How many rows have the bits of a row alone, on the processor that runs this; beyond that many, they have
@@ -10,6 +11,10 @@ namespace lariat::test {
 
 inline constexpr int64_t kAnyRows = std::numeric_limits<int64_t>::max();
 
+// Weights in bf16 that are computed in bf16 on AMX.
+inline bool has_tiles(DType weights, DType compute) {
+  return weights == DType::kBF16 && compute == DType::kBF16 && this_processor() == cpu::Processor::kAmx;
+}
 // integers: weights whose codes are integers, q8 and q4.
 inline int64_t linear_rows_alike(bool integers) {
   return integers && this_processor() != cpu::Processor::kAmx ? kAnyRows : 8;

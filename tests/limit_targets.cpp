@@ -14,6 +14,7 @@
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemv.h"
 #include "tests/kernels/amx_emulation.h"
 
 namespace lariat::test {
@@ -41,6 +42,7 @@ void run_as(const std::string& name) {
     cpu::newest_processor = Processor::kAvx512Bf16;
     cpu::amx_is_emulated = true;
     cpu::gemm_amx = multiply_on_emulated_tiles;
+    cpu::gemv_amx = cpu::multiply_few_rows<EmulatedTiles>;
     cpu::attention_amx = cpu::attention_tiles<EmulatedTiles>;
     return;
   }

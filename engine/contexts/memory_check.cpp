@@ -71,7 +71,8 @@ void check_weight_memory(const ModelSpec& spec, std::optional<Form> asked, const
                        return named.second.quantized;
                      });
   const Weights planned = planned_weights(spec, asked, checkpoint);
-  if (asked.value_or(spec.dtype) == Form(spec.dtype) && !codes) {
+  const bool copied = backend.traits().copies_bf16 && spec.dtype == DType::kBF16;
+  if (asked.value_or(spec.dtype) == Form(spec.dtype) && !codes && !copied) {
     const auto mapped = static_cast<double>(planned.bytes), all = meminfo_bytes("MemTotal:");
     if (mapped <= all) return;
     throw Error(spec.file.string() + ": the weights take " + gibibytes(mapped) + " and this machine has " +

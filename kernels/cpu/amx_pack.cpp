@@ -105,6 +105,25 @@ void transpose_words(const void* from, int64_t from_stride, void* to) {
 void pack_rows(const Matrix& x, char* to, int64_t tile_stride, int64_t row_stride) {
   HWY_DYNAMIC_DISPATCH(PackRows)(x, to, tile_stride, row_stride);
 }
+void pack_panel(const Matrix& rows, void* panel) {
+  const bool words =
+      (reinterpret_cast<uintptr_t>(rows.data) | static_cast<uintptr_t>(rows.stride * 2)) % 4 == 0;
+  auto* to = static_cast<char*>(panel);
+  for (int64_t column = 0; column < rows.cols; column += kTileColumns) {
+    for (int64_t row = 0; row < kTiledBlock; row += kTileRows, to += kTileBytes) {
+      const int64_t n_rows = std::clamp<int64_t>(rows.rows - row, 0, kTileRows),
+                    n_cols = std::min(kTileColumns, rows.cols - column);
+      const auto* from = static_cast<const uint16_t*>(rows.data) + row * rows.stride + column;
+      if (words && n_rows == kTileRows && n_cols == kTileColumns) {
+        transpose_words(from, rows.stride / 2, to);
+        continue;
+      }
+      alignas(64) uint16_t part[kTileRows][kTileColumns] = {};
+      for (int64_t r = 0; r < n_rows; ++r) std::copy_n(from + r * rows.stride, n_cols, part[r]);
+      transpose_words(part, kTilePairs, to);
+    }
+  }
+}
 void dequantize_tile(const QuantBlock& of_block, const uint8_t* block, int64_t group, void* to) {
   HWY_DYNAMIC_DISPATCH(DequantizeTile)(of_block, block, group, to);
 }

@@ -12,6 +12,10 @@ void transpose_words(const void* from, int64_t from_stride, void* to);
 // bytes apart, of values rounded to bf16; zeros where the last of them has no column.
 void pack_rows(const Matrix& x, char* to, int64_t tile_stride, int64_t row_stride = 64);
 
+// At most 32 rows of bf16 -> a panel of a tiled matrix, [step of 32 columns][2 tiles of 16 rows], each tile
+// [pair of columns][row][2]; zeros where rows or columns are missing.
+void pack_panel(const Matrix& rows, void* panel);
+
 // Group `group` of a block of 16 rows of quantised weights -> a tile as transpose_words() makes it, to[pair
 // of inputs][row][2], of weights rounded to bf16.
 void dequantize_tile(const QuantBlock& of_block, const uint8_t* block, int64_t group, void* to);

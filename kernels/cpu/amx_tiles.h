@@ -103,8 +103,9 @@ struct AmxTiles {
   static void dot() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
   }
-  // Brings a line of 64 bytes into the second-level cache; never faults.
+  // Brings a line of 64 bytes into the second-level cache, or the first; never faults.
   static void fetch(const void* line) { __builtin_prefetch(line, 0, 2); }
+  static void fetch_near(const void* line) { __builtin_prefetch(line, 0, 3); }
 };
 
 #endif

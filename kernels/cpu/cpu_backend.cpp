@@ -41,6 +41,8 @@ std::string CpuBackend::description() const {
          (cpu::has_avx512_bf16() ? " + bf16" : "") + (cpu::has_amx_bf16() ? " + AMX" : "");
 }
 
+Traits CpuBackend::traits() const { return {.copies_bf16 = cpu::has_amx_bf16()}; }
+
 Buffer CpuBackend::allocate(size_t bytes) {
   // Large blocks start on a huge page and ask for huge pages: a KV cache or a converted weight is read in
   // long streams, which cost noticeably fewer page walks then. Not for what is left at the end: a page of a
@@ -71,7 +73,7 @@ void* CpuBackend::at_least(Buffer& buffer, size_t bytes) {
 
 LoadedWeight CpuBackend::load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
                                      DType compute) {
-  LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, true);
+  LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, true, cpu::has_amx_bf16());
   for (size_t i = 0; i < host.size(); ++i) {
     const Matrix& to = loaded.weight.blocks[i].w;
     if (to.data != host[i].m.data) cpu::lay_out_rows(host[i], 0, to, threads_);

@@ -38,6 +38,7 @@ class CpuBackend final : public Backend {
   const CpuPaths& paths() const { return paths_; }  // since this backend was made
   std::string name() const override { return "cpu"; }
   std::string description() const override;
+  Traits traits() const override;
 
   Buffer allocate(size_t bytes) override;
   void release(void* data, size_t bytes) noexcept override;

@@ -171,11 +171,9 @@ class FewRows {
       first *= kQuantRows;
       last = std::min(last * kQuantRows, out_.cols);
     } else {
-      if (weight_.compute == DType::kBF16) {
-        const Matrix rounded(prepared, DType::kBF16, count, x_.cols);
-        cpu::convert_rows(some_x, rounded);
-        some_x = rounded;
-      }
+      if (weight_.compute == DType::kBF16) some_x = cpu::rounded_rows(some_x, prepared);
+      first *= cpu::gemv_unit(w);
+      last = std::min(last * cpu::gemv_unit(w), out_.cols);
       cpu::gemv_columns(some_x, w, some_out, first, last);
     }
     cpu::add_bias(bias, first, some_out.column_range(first, last - first));
@@ -190,12 +188,15 @@ class FewRows {
   size_t x_bytes() const { return rows_bytes(x_.cols); }
   size_t prepared_bytes() const {  // rounded or quantised
     const size_t quantized = cpu::QuantRows::bytes(cpu::kGemvRows, layout_.groups(), integers());
-    return is_quantized(layout_.form.dtype) ? round_up(quantized, size_t{64}) : rows_bytes(x_.cols);
+    if (!is_quantized(layout_.form.dtype))
+      return round_up(cpu::rounded_bytes(cpu::kGemvRows, x_.cols), size_t{64});
+    return round_up(quantized, size_t{64});
   }
   bool integers() const { return is_integer(layout_.form.grouping.code); }
   size_t out_bytes() const { return rows_bytes(out_.cols); }
   int64_t units_per_expert() const {
-    return is_quantized(layout_.form.dtype) ? layout_.tiles() : layout_.rows;
+    if (is_quantized(layout_.form.dtype)) return layout_.tiles();
+    return ceil_div(layout_.rows, cpu::gemv_unit(weight_.blocks[0].w));
   }
 
   const Matrix& x_;

@@ -119,20 +119,18 @@ class PanelProduct {
   char* scratch_;
 };
 
+bool on_tiles(const Matrix& w) { return w.tiled || (is_quantized(w.dtype) && has_amx_bf16()); }
+
 }  // namespace
 
-bool has_tiles_for(DType w, DType compute) {
-  return has_amx_bf16() && (is_quantized(w) || (w == DType::kBF16 && compute == DType::kBF16));
-}
-
 size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads) {
-  if (has_tiles_for(products[0].w.dtype, compute)) return amx_scratch_bytes(x, products, threads);
+  if (on_tiles(products[0].w)) return amx_scratch_bytes(x, products, threads);
   const Blocks blocks(x, products, compute);
   return blocks.packed_bytes() + static_cast<size_t>(threads) * blocks.copy_bytes();
 }
 
 void gemm(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads) {
-  if (has_tiles_for(products[0].w.dtype, compute)) return gemm_amx(x, products, scratch, threads);
+  if (on_tiles(products[0].w)) return gemm_amx(x, products, scratch, threads);
   const Blocks blocks(x, products, compute);
   // Small blocks when w has few rows, so that every thread gets some; the sums do not depend on the cut.
   const int64_t all = units_of(products, [](const Product& product) { return product.w.rows; });

@@ -73,8 +73,7 @@ void for_row_tiles(const Matrix& w, const Matrix& out, const Multiply& multiply)
 double bf16_multiply_adds(int64_t repetitions, float* sink);
 
 // The same products as gemm() on tile registers (amx_product.h), and the rate of their instruction. Only
-// where has_amx_bf16(), and with weights that tiles take: bf16 ones computed in bf16, and quantised ones.
-bool has_tiles_for(DType w, DType compute);
+// where has_amx_bf16(), and with weights that tiles take: tiled and quantised ones.
 extern void (*gemm_amx)(const Matrix& x, std::span<const Product> products, void* scratch,
                         int threads);  // tests exchange it for one on emulated tiles
 double amx_multiply_adds(int64_t repetitions, float* sink);

@@ -2,6 +2,7 @@
 
 #if defined(__x86_64__)
 #include "kernels/cpu/amx_product.h"
+#include "kernels/cpu/gemv.h"
 #include "kernels/cpu/parallel.h"
 
 namespace lariat::cpu {
@@ -16,6 +17,8 @@ void multiply_on_tiles(const Matrix& x, std::span<const Product> products, void*
 }  // namespace
 
 void (*gemm_amx)(const Matrix&, std::span<const Product>, void*, int) = multiply_on_tiles;
+
+void (*gemv_amx)(const Matrix&, const Matrix&, const Matrix&, int64_t, int64_t) = multiply_few_rows<AmxTiles>;
 
 double amx_multiply_adds(int64_t repetitions, float* sink) {
   alignas(64) char tile[kTileBytes];

@@ -91,11 +91,12 @@ namespace {
 // Rows of x that stay in the second-level cache while the weights pass by: 32 rows of 8192 floats are 1 MiB.
 constexpr int64_t kRowsInCache = 32;
 
-int64_t rows_of(const Product& product) { return product.w.rows; }
+int64_t units(const Product& product) { return ceil_div(product.w.rows, gemv_unit(product.w)); }
 
 }  // namespace
 
 void gemv_columns(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last) {
+  if (w.tiled) return gemv_amx(x, w, out, first / kTiledBlock, ceil_div(last, kTiledBlock));
   const bool bf16 = x.dtype == DType::kBF16 && w.dtype == DType::kBF16 && has_avx512_bf16();
   for (int64_t t = 0; t < x.rows; t += kRowsInCache) {
     const int64_t rows = std::min(kRowsInCache, x.rows - t);
@@ -109,9 +110,11 @@ void gemv_columns(const Matrix& x, const Matrix& w, const Matrix& out, int64_t f
 }
 
 void gemv(const Matrix& x, std::span<const Product> products, int threads) {
-  const int64_t rows = units_of(products, rows_of);
-  for_ranges(team_for(x.rows * rows * x.cols, 1 << 17, threads), rows, 1, [&](int64_t begin, int64_t end) {
-    for_products(products, begin, end, rows_of, [&](const Product& product, int64_t first, int64_t last) {
+  const int64_t all = units_of(products, units), rows = all * gemv_unit(products[0].w);
+  for_ranges(team_for(x.rows * rows * x.cols, 1 << 17, threads), all, 1, [&](int64_t begin, int64_t end) {
+    for_products(products, begin, end, units, [&](const Product& product, int64_t first, int64_t last) {
+      first *= gemv_unit(product.w);
+      last = std::min(last * gemv_unit(product.w), product.w.rows);
       gemv_columns(x, product.w, product.out, first, last);
       add_bias(product.bias, first, product.out.column_range(first, last - first));
     });

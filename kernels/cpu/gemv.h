@@ -16,8 +16,14 @@ inline constexpr int64_t kGemvRows = 8;
 // row's result depends on neither the number of rows nor the number of threads.
 void gemv(const Matrix& x, std::span<const Product> products, int threads);
 
-// Output columns [first, last) of one product without a bias, on the calling thread.
+// Output columns [first, last) of one product without a bias, on the calling thread; both of them multiples
+// of gemv_unit, but for the end. A tiled w takes x as rounded_rows() (convert_rows.h) makes it.
 void gemv_columns(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);
+constexpr int64_t gemv_unit(const Matrix& w) { return w.tiled ? kTiledBlock : 1; }
+
+// The same for panels [first, last) of a tiled w, on tile registers (multiply_few_rows in amx_product.h).
+extern void (*gemv_amx)(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first,
+                        int64_t last);  // tests exchange it for one on emulated tiles
 
 // gemv_columns for bf16 with bf16; only where has_avx512_bf16().
 void gemv_bf16(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cpu/amx_pack.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
@@ -30,10 +31,34 @@ void quantize_rows(const HostWeight& from, int64_t first_row, const Matrix& to, 
   }
 }
 
+// Panels [first, last) of a tiled matrix, by way of rows of bf16 where there are none.
+void pack_panels(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
+  const bool reads = static_cast<bool>(from.read_row), converts = reads || from.m.dtype != DType::kBF16;
+  std::vector<uint16_t> made(static_cast<size_t>(converts ? kTiledBlock * to.cols : 0));
+  const int64_t panel_bytes = kTiledBlock * round_up(to.cols, kTiledBlock) * 2;
+  for (int64_t panel = first; panel < last; ++panel) {
+    const int64_t row = first_row + panel * kTiledBlock,
+                  count = std::min(kTiledBlock, first_row + to.rows - row);
+    Matrix rows(made.data(), DType::kBF16, count, to.cols);
+    if (reads) {
+      read_floats(from, row, rows);
+    } else if (converts) {
+      convert_rows(from.m.row_range(row, count), rows);
+    } else {
+      rows = from.m.row_range(row, count);
+    }
+    pack_panel(rows, static_cast<char*>(to.data) + panel * panel_bytes);
+  }
+}
+
 }  // namespace
 
 void lay_out_rows(const HostWeight& from, int64_t first_row, const Matrix& to, int threads) {
   const bool reads = static_cast<bool>(from.read_row);
+  if (to.tiled) {
+    return for_ranges(threads, ceil_div(to.rows, kTiledBlock), 1,
+                      [&](int64_t first, int64_t last) { pack_panels(from, first_row, to, first, last); });
+  }
   if (!is_quantized(to.dtype)) {
     return for_ranges(threads, to.rows, 1, [&](int64_t first, int64_t last) {
       const Matrix some = to.row_range(first, last - first);

@@ -99,7 +99,7 @@ double measure_read_bandwidth(int threads) {
 // of a second.
 double measure_gemm_peak(DType dtype, int threads) {
   constexpr int64_t kRepetitions = 1000000;
-  const bool amx = cpu::has_tiles_for(dtype, dtype);
+  const bool amx = cpu::has_amx_bf16() && (dtype == DType::kBF16 || is_quantized(dtype));
   const bool bf16 = dtype == DType::kBF16 && cpu::has_avx512_bf16();
   const bool bytes = is_quantized(dtype) && cpu::has_avx512_vnni();
   const auto multiply_adds = amx     ? cpu::amx_multiply_adds

@@ -68,10 +68,8 @@ void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> produc
   }
   paths_.gemv += n;
   if (compute == DType::kBF16) {
-    const auto bytes = static_cast<size_t>(x.rows * x.cols) * size_of(DType::kBF16);
-    const Matrix rounded(scratch(bytes), DType::kBF16, x.rows, x.cols);
-    cpu::convert_rows(x, rounded);
-    cpu::gemv(rounded, products, threads_);
+    void* const memory = scratch(cpu::rounded_bytes(x.rows, x.cols));
+    cpu::gemv(cpu::rounded_rows(x, memory), products, threads_);
   } else {
     cpu::gemv(x, products, threads_);
   }

@@ -21,6 +21,7 @@ bool has_avx512_vnni() { return false; }
 void attention_pairs(const AttentionTask&) { absent(); }
 void (*attention_amx)(const AttentionTask&) = nullptr;
 void (*gemm_amx)(const Matrix&, std::span<const Product>, void*, int) = nullptr;
+void (*gemv_amx)(const Matrix&, const Matrix&, const Matrix&, int64_t, int64_t) = nullptr;
 void gemv_bf16(const Matrix&, const Matrix&, const Matrix&, int64_t, int64_t) { absent(); }
 const GemmKernel& gemm_bf16_kernel() { absent(); }
 void quant_dot_avx2(const QuantTask&) { absent(); }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cpu/amx_product.h"
+#include "kernels/cpu/lay_out_rows.h"
 #include "tests/kernels/amx_emulation.h"
 #include "tests/kernels/linear_cases.h"
 
@@ -63,13 +64,27 @@ inline std::unique_ptr<char, Free> aligned_block(size_t bytes) {
   return std::unique_ptr<char, Free>(static_cast<char*>(data));
 }
 
+// Rows of bf16 `gap` elements apart, as load_weight lays them out.
+struct Tiled {
+  std::unique_ptr<char, Free> memory;
+  Matrix view;
+
+  Tiled(const std::vector<float>& w, int64_t n, int64_t k, int64_t gap) : view(nullptr, DType::kBF16, n, k) {
+    view.tiled = true;
+    memory = aligned_block(stored_bytes(view));
+    view.data = memory.get();
+    std::vector<char> rows = spread(w, k, gap, DType::kBF16);
+    cpu::lay_out_rows(Matrix(rows.data(), DType::kBF16, n, k, k + gap), 0, view, 1);
+  }
+};
+
 // The product of a problem. Every block of memory is as large as it has to be and not a byte larger; scratch
 // holds NaN at first, and so does out; between out's rows nothing may change.
 inline std::vector<float> run_amx(AmxCall multiply, const LinearProblem& problem, int threads,
                                   int64_t gap = 0) {
   const auto [m, n, k] = problem.shape;
   std::vector<float> bias = problem.bias;
-  std::vector<char> x = spread(problem.x, k, gap, DType::kF32), w = spread(problem.w, k, gap, DType::kBF16);
+  std::vector<char> x = spread(problem.x, k, gap, DType::kF32);
   ReferenceBackend host;
   const bool quantized = is_quantized(problem.dtypes.weights);
   const Loaded loaded =
@@ -80,7 +95,8 @@ inline std::vector<float> run_amx(AmxCall multiply, const LinearProblem& problem
   auto* out = reinterpret_cast<float*>(block.get());
   std::memcpy(out, before.data(), before.size());
   const Matrix x_view(x.data(), DType::kF32, m, k, k + gap);
-  const Matrix w_view = quantized ? loaded.matrix : Matrix(w.data(), DType::kBF16, n, k, k + gap);
+  const Tiled tiled(problem.w, n, k, gap);
+  const Matrix w_view = quantized ? loaded.matrix : tiled.view;
   const Matrix out_view(out, DType::kF32, m, n, n + gap);
   const Matrix bias_view = bias.empty() ? Matrix() : Matrix(bias.data(), DType::kF32, 1, n);
   const Product product{w_view, bias_view, out_view};

@@ -101,6 +101,7 @@ class EmulatedTiles {
   }
 
   static void fetch(const void*) {}
+  static void fetch_near(const void*) {}
 
  private:
   template <int kTile>

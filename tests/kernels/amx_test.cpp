@@ -4,6 +4,7 @@
 #include <map>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemv.h"
 #include "tests/kernels/amx_cases.h"
 
 namespace lariat::test {
@@ -82,6 +83,33 @@ void check_splits(AmxCall multiply) {
             std::vector<float>(expected.begin() + 300 * 37, expected.begin() + 319 * 37));
 }
 
+// A few rows, streamed past the weights, have the bits of many, and write nothing beside their own columns.
+void check_few_rows(AmxCall multiply) {
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {33, 31}, {70, 420}, {257, 64}}) {
+    const LinearProblem whole(kBf16, {40, n, k}, false);
+    const std::vector<float> expected = run_amx(multiply, whole, 1);
+    const Tiled w(whole.w, n, k, 0);
+    std::vector<float> x = whole.x;
+    for (const int64_t rows : {1, 3, 8, 16}) {
+      const Matrix some(x.data(), DType::kF32, rows, k);
+      const auto memory = aligned_block(cpu::rounded_bytes(rows, k));
+      std::vector<float> out(static_cast<size_t>(rows * (n + 1)), -77.0F);
+      const Matrix out_view(out.data(), DType::kF32, rows, n, n + 1);
+      const int64_t panels = ceil_div(n, kTiledBlock), half = panels / 2;
+      const Matrix rounded = cpu::rounded_rows(some, memory.get());
+      const auto few = multiply == kEmulated ? cpu::multiply_few_rows<EmulatedTiles> : cpu::gemv_amx;
+      few(rounded, w.view, out_view, half, panels);
+      few(rounded, w.view, out_view, 0, half);
+      for (int64_t i = 0; i < rows * (n + 1); ++i) {
+        const int64_t column = i % (n + 1);
+        ASSERT_EQ(out[static_cast<size_t>(i)],
+                  column == n ? -77.0F : expected[static_cast<size_t>(i / (n + 1) * n + column)])
+            << rows << " rows, n " << n << " k " << k << " at " << i;
+      }
+    }
+  }
+}
+
 // Products of one x, made together: the bits of each by itself, in outs side by side, of which nothing else
 // changes.
 void check_together(AmxCall multiply) {
@@ -94,13 +122,12 @@ void check_together(AmxCall multiply) {
       width += n + 1;
     }
     std::vector<float> out(static_cast<size_t>(m * width), -77.0F), expected = out;
-    std::vector<std::vector<char>> weights;
+    std::vector<Tiled> weights;
     std::vector<Product> products;
     int64_t column = 0;
     for (LinearProblem& p : problems) {
       const int64_t n = p.shape.n;
-      weights.push_back(spread(p.w, k, 0, DType::kBF16));
-      products.push_back({Matrix(weights.back().data(), DType::kBF16, n, k),
+      products.push_back({weights.emplace_back(p.w, n, k, 0).view,
                           p.bias.empty() ? Matrix() : Matrix(p.bias.data(), DType::kF32, 1, n),
                           Matrix(out.data() + column, DType::kF32, m, n, width)});
       const std::vector<float> alone = run_amx(multiply, p, 2);
@@ -174,6 +201,7 @@ constexpr AmxCheck kAmxChecks[] = {
     {"HonoursStridesAndBias", check_strides_and_bias},
     {"NanReachesItsRowAndNothingElse", check_nan},
     {"NoSplitChangesABit", check_splits},
+    {"FewRowsHaveTheBitsOfMany", check_few_rows},
     {"ProductsMadeTogetherAreThose", check_together},
     {"QuantisedWeightsAreThoseInBf16", check_quantized},
     {"QuantisedWeightsKeepTheBoundOfBf16", check_quantized_bound},
@@ -198,11 +226,10 @@ TEST_F(AmxPeak, IsMeasured) {
 TEST(AmxSchedule, PacksXOnceForAllProducts) {
   constexpr int64_t kM = 40, kN = 20, kK = 64;
   std::vector<float> x(kM * kK), out(3 * kM * kN);
-  std::vector<uint16_t> w(kN * kK);
+  const Tiled w(std::vector<float>(kN * kK), kN, kK, 0);
   std::vector<Product> products;
   for (int64_t p = 0; p < 3; ++p) {
-    products.push_back({Matrix(w.data(), DType::kBF16, kN, kK), Matrix(),
-                        Matrix(out.data() + p * kM * kN, DType::kF32, kM, kN)});
+    products.push_back({w.view, Matrix(), Matrix(out.data() + p * kM * kN, DType::kF32, kM, kN)});
   }
   const Matrix x_view(x.data(), DType::kF32, kM, kK);
   const auto scratch = aligned_block(cpu::amx_scratch_bytes(x_view, products, 1));
@@ -221,24 +248,22 @@ struct RecordedFetches : EmulatedTiles {
   static void fetch(const void* line) { ++lines[reinterpret_cast<uintptr_t>(line) / 64]; }
 };
 
-// Every line of w but those of the first two panels is fetched once, however many blocks of x pass by, and
-// every line of packed x but those of the first block of columns; and nothing else is.
+// Every line of w but those of the first panel is fetched once, however many blocks of x pass by, and every
+// line of packed x but those of the first block of columns; and nothing else is.
 void check_fetches(int64_t m) {
-  const int64_t n = 150, k = 800, stride = k + 32;
+  const int64_t n = 150, k = 800;
   std::vector<float> x(static_cast<size_t>(m * k)), out(static_cast<size_t>(m * n));
-  const auto w = aligned_block(static_cast<size_t>(n * stride * 2));
-  const Matrix x_view(x.data(), DType::kF32, m, k), w_view(w.get(), DType::kBF16, n, k, stride);
-  const Product product{w_view, {}, {out.data(), DType::kF32, m, n}};
+  const Tiled w(std::vector<float>(static_cast<size_t>(n * k)), n, k, 0);
+  const Matrix x_view(x.data(), DType::kF32, m, k);
+  const Product product{w.view, {}, {out.data(), DType::kF32, m, n}};
   const auto scratch = aligned_block(cpu::amx_scratch_bytes(x_view, {&product, 1}, 1));
   RecordedFetches::lines.clear();
   emulated_product<RecordedFetches>(x_view, {&product, 1}, scratch.get(), 1);
 
   std::map<uintptr_t, int> expected;
-  for (int64_t column = 0; column < k; column += 32) {
-    for (int64_t row = column < cpu::kAmxColumns ? 2 * cpu::kAmxBlock : 0; row < n; ++row) {
-      ++expected[reinterpret_cast<uintptr_t>(w.get() + (row * stride + column) * 2) / 64];
-    }
-  }
+  const auto weights = reinterpret_cast<uintptr_t>(w.memory.get()) / 64;
+  const size_t first = cpu::kAmxColumns / cpu::kTileColumns * cpu::kStepBytes / 64;
+  for (size_t line = first; line < stored_bytes(w.view) / 64; ++line) ++expected[weights + line];
   const auto packed = reinterpret_cast<uintptr_t>(scratch.get()) / 64;
   const int64_t line_columns = round_up(m, cpu::kAmxBlock) * 2;  // bytes
   for (int64_t line = line_columns * cpu::kAmxColumns / 64; line < line_columns * k / 64; ++line) {

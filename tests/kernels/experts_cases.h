@@ -287,11 +287,12 @@ struct ExpertProblem {
     std::vector<Loaded> experts;
     const int64_t size = shape.n * shape.k;
     const DType stored = is_quantized(weights) ? DType::kF32 : weights;
+    const bool loads = is_quantized(weights) || backend.traits().copies_bf16;
     for (int64_t e = 0; e < shape.n_experts; ++e) {
       hosts.emplace_back(backend, std::vector<float>(w.begin() + e * size, w.begin() + (e + 1) * size),
                          shape.n, shape.k, stored, shape.gap);
-      experts.push_back(is_quantized(weights) ? load_one(backend, hosts.back().view(), weights)
-                                              : Loaded{hosts.back().view(), Buffer()});
+      experts.push_back(loads ? load_one(backend, hosts.back().view(), weights, compute)
+                              : Loaded{hosts.back().view(), Buffer()});
     }
     return experts;
   }

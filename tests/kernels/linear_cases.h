@@ -51,8 +51,9 @@ struct LinearProblem {
     ReferenceBackend host;  // which is where weights are loaded from
     const Tensor weights(quantized ? host : backend, w, shape.n, shape.k,
                          quantized ? DType::kF32 : dtypes.weights, gap);
-    const Loaded loaded =
-        quantized ? load_one(backend, weights.view(), dtypes.weights) : Loaded{weights.view(), Buffer()};
+    const Loaded loaded = quantized || backend.traits().copies_bf16
+                              ? load_one(backend, weights.view(), dtypes.weights, dtypes.compute)
+                              : Loaded{weights.view(), Buffer()};
     const Tensor out(backend, count, shape.n, gap);
     const Tensor b = bias.empty() ? Tensor() : Tensor(backend, bias, 1, shape.n, DType::kBF16);
     multiply(backend, rows.view(), loaded.matrix, b.view(), dtypes.compute, out.view());
