@@ -68,14 +68,21 @@ __device__ __forceinline__ float e4m3(uint32_t q) {
   return (q & 0x80U) != 0 ? -magnitude : magnitude;
 }
 
-// A scale, or a minimum, as it is stored at these places.
+// The value of a scale, or a minimum, with these bits; small: the low byte is the integer of a nested one.
+__device__ __forceinline__ float scale_of(ScaleType type, uint32_t bits, uint32_t small) {
+  if (type == ScaleType::kF32) return bits_to_float(bits);
+  const auto half = static_cast<uint16_t>(bits);
+  if (type == ScaleType::kBF16) return to_float(BFloat16{half});
+  const float value = to_float(Half{half});
+  return type == ScaleType::kNested ? value * static_cast<float>(static_cast<int8_t>(small)) : value;
+}
+
+// One that is stored at these places.
 __device__ __forceinline__ float stored_scale(ScaleType type, const unsigned char* inner,
                                               const unsigned char* outer) {
-  const auto half = [](const unsigned char* at) { return to_float(*reinterpret_cast<const Half*>(at)); };
-  if (type == ScaleType::kBF16) return to_float(*reinterpret_cast<const BFloat16*>(inner));
-  if (type == ScaleType::kF16) return half(inner);
-  if (type == ScaleType::kF32) return *reinterpret_cast<const float*>(inner);
-  return half(outer) * static_cast<float>(*reinterpret_cast<const int8_t*>(inner));
+  if (type == ScaleType::kF32) return scale_of(type, *reinterpret_cast<const uint32_t*>(inner), 0);
+  const unsigned char* at = type == ScaleType::kNested ? outer : inner;
+  return scale_of(type, *reinterpret_cast<const uint16_t*>(at), *inner);
 }
 
 // Inputs first .. first + 3 of a block, `first` a multiple of 4, of an output of its tile: the numbers of

@@ -98,13 +98,8 @@ struct StoredScales {
   __device__ __forceinline__ void unpack(int half, float (&out)[kOutputs]) const {
 #pragma unroll
     for (int j = 0; j < kOutputs; ++j) {
-      if constexpr (kF32) {
-        out[j] = bits_to_float(words[j]);
-      } else {
-        const auto bits = static_cast<uint16_t>(words[j / 2] >> (16 * (j % 2)));
-        out[j] = kType == ScaleType::kBF16 ? to_float(BFloat16{bits}) : to_float(Half{bits});
-        if (kNested) out[j] *= static_cast<float>(static_cast<int8_t>(inner[half] >> (8 * j)));
-      }
+      const uint32_t bits = kF32 ? words[j] : words[j / 2] >> (16 * (j % 2));
+      out[j] = scale_of(kType, bits, kNested ? inner[half] >> (8 * j) : 0);
     }
   }
 };

@@ -19,16 +19,11 @@ __device__ __forceinline__ uint4 load_scales(ScaleType type, const unsigned char
 }
 
 __device__ __forceinline__ void unpack_scales(ScaleType type, uint4 stored, float (&out)[4]) {
-  if (type == ScaleType::kF32) return unpack16<float>(stored, out);
-  if (type == ScaleType::kBF16) {
-    unpack_word<BFloat16>(stored.x, out);
-    return unpack_word<BFloat16>(stored.y, out + 2);
-  }
-  unpack_word<Half>(stored.x, out);
-  unpack_word<Half>(stored.y, out + 2);
+  const uint32_t words[] = {stored.x, stored.y, stored.z, stored.w};
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    if (type == ScaleType::kNested) out[j] *= static_cast<float>(static_cast<int8_t>(stored.z >> (8 * j)));
+    const uint32_t bits = type == ScaleType::kF32 ? words[j] : words[j / 2] >> (16 * (j % 2));
+    out[j] = scale_of(type, bits, stored.z >> (8 * j));
   }
 }
 
