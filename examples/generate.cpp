@@ -15,8 +15,8 @@ int main(int argc, char** argv) try {
   options.generate.max_new_tokens = 64;
   options.generate.eos_ids = engine.eos_ids();
   lariat::Answer answer;
-  context.write(engine.tokenizer->encode(argv[2], engine.tokenizer->adds_bos()), options, /*goes_on=*/true,
-                answer, [](const std::string& piece) { return bool(std::cout << piece << std::flush); });
+  context.write(lariat::prompt_tokens({}, *engine.tokenizer, argv[2]), options, /*continues=*/true, answer,
+                [](const std::string& piece) { return bool(std::cout << piece << std::flush); });
   std::cout << "\n";
 } catch (const std::exception& error) {
   std::cerr << "generate: " << error.what() << "\n";

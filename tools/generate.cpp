@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <deque>
 #include <exception>
 #include <iostream>
 
@@ -153,18 +152,6 @@ struct Screen {
   }
 };
 
-// The prompt's tokens behind those of the context.
-std::vector<int32_t> continued(const GenerateCommand& command, std::span<const int32_t> context,
-                               const std::optional<std::string>& text, const Tokenizer& tokenizer) {
-  std::vector<int32_t> all(context.begin(), context.end());
-  if (!text) return all;
-  std::vector<int32_t> prompt = encode_behind(context, tokenizer, *text, tokenizer.adds_bos());
-  if (command.first_tokens)
-    prompt.resize(std::min(prompt.size(), static_cast<size_t>(*command.first_tokens)));
-  all.insert(all.end(), prompt.begin(), prompt.end());
-  return all;
-}
-
 // Writes behind the prompt as it is or, with a chat template, answers it as a user's message in the
 // conversation that the context holds.
 void write(const GenerateCommand& command, const Engine& engine, const std::optional<std::string>& text) {
@@ -180,7 +167,7 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
   }
   Screen screen{command, engine};
   const auto on_text = [&](const std::string& piece) { return screen.show(piece); };
-  const AnswerOptions options{writing.generate, writing.stop};
+  const AnswerOptions& options = writing;
   Answer answer;
   if (conversation) {
     if (!writing.system.empty()) conversation->set_system(writing.system);
@@ -188,8 +175,9 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
       screen.prefilled(done, prompt, std::ssize(conversation->tokens()) - prompt);
     });
   } else {
-    context.write(continued(command, context.tokens(), text, *engine.tokenizer), options, /*goes_on=*/true,
-                  answer, on_text,
+    std::vector<int32_t> tokens = context.tokens();
+    if (text) tokens = prompt_tokens(tokens, *engine.tokenizer, *text, command.first_tokens);
+    context.write(std::move(tokens), options, /*continues=*/true, answer, on_text,
                   [&](int64_t done, int64_t prompt) { screen.prefilled(done, prompt, answer.reused); });
   }
   const Sequence& sequence = conversation ? conversation->sequence() : context.sequence();
@@ -210,7 +198,8 @@ std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& e
                                  std::span<const int32_t> context, const JsonFields& line) {
   const nlohmann::json* const given = line.find("messages");
   if (given != nullptr && !command.chat) line.fail("messages", "takes --chat");
-  if (!command.chat) return continued(command, context, line.need_string("prompt"), *engine.tokenizer);
+  if (!command.chat)
+    return prompt_tokens(context, *engine.tokenizer, line.need_string("prompt"), command.first_tokens);
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   const std::string& system = command.writing.system;
   if (given == nullptr && !system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
@@ -220,7 +209,7 @@ std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& e
 }
 
 // Writes behind every line of --prompts, several at a time.
-void write_all(const GenerateCommand& command, const Engine& engine) {
+void answer_prompts(const GenerateCommand& command, const Engine& engine) {
   const WritingOptions& writing = command.writing;
   Session session(engine.model, *engine.backend, engine.session);
   SavedContext before{session.new_sequence(), {}};
@@ -239,22 +228,11 @@ void write_all(const GenerateCommand& command, const Engine& engine) {
   const auto answer = [&] {
     if (read == 0) warn_of_length(command, engine, cached, longest - cached);
     std::vector<nlohmann::ordered_json> answers;
-    for (std::span<const std::vector<int32_t>> rest = prompts; !rest.empty();) {
-      const auto n = static_cast<size_t>(
-          affordable_sequences(session, longest + writing.generate.max_new_tokens, std::ssize(rest)));
-      std::deque<Sequence> sequences;
-      std::vector<TextTask> tasks;
-      for (const std::vector<int32_t>& tokens : rest.first(n))
-        tasks.push_back({&sequences.emplace_back(session.fork(before.sequence, cached)), tokens});
-      std::vector<Answer> texts(n);
-      write_texts(session, *engine.tokenizer, tasks, {writing.generate, writing.stop}, !command.chat, texts);
-      stop_if(&interrupted());  // a text that was cut short is no answer
-      for (const Answer& text : texts) {
-        read += text.read;
-        written += std::ssize(text.generation.tokens);
-        answers.push_back(answer_json(text));
-      }
-      rest = rest.subspan(n);
+    for (const Answer& text :
+         write_texts(session, *engine.tokenizer, before, prompts, writing, !command.chat)) {
+      read += text.read;
+      written += std::ssize(text.generation.tokens);
+      answers.push_back(answer_json(text));
     }
     prompts.clear();
     return answers;
@@ -272,11 +250,11 @@ void run(GenerateCommand& command) {
   std::optional<std::string> text;
   if (command.prompt || command.prompt_file) text = prompt_text(command);
   const Engine engine = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
-  settle_sampling(command.writing, engine.model.spec.generation, command.common);
+  choose_sampling(command.writing, engine.model.spec.generation, command.common);
   GenerateOptions& options = command.writing.generate;
   if (!command.ignore_eos) options.eos_ids = engine.eos_ids();
   options.interrupted = &interrupted();
-  if (command.prompts) return write_all(command, engine);
+  if (command.prompts) return answer_prompts(command, engine);
   try {
     write(command, engine, text);
   } catch (const Interrupted&) {

@@ -64,7 +64,7 @@ Answer Conversation::answer(const std::string& text, const AnswerOptions& option
   messages_.push_back(message("user", text));
   Answer answer;
   try {
-    context_.write(rendered(), options, /*goes_on=*/false, answer, on_text, progress);
+    context_.write(rendered(), options, /*continues=*/false, answer, on_text, progress);
   } catch (...) {
     if (answer.generation.tokens.empty()) {
       messages_.erase(messages_.size() - 1);

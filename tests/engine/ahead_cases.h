@@ -3,8 +3,8 @@
 #include <deque>
 #include <optional>
 
-#include "engine/text/generate.h"
 #include "tests/engine/forwarding_backend.h"
+#include "tests/engine/generations.h"
 #include "tests/engine/saved_context_util.h"
 
 // Steps that run before the host knows their tokens, against a loop that runs none: the same tokens, and the
@@ -23,7 +23,7 @@ class AheadBackend : public ForwardingBackend {
     traits.asynchronous = asynchronous_;
     return traits;
   }
-  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) override {
+  void draw(const Matrix& logits, std::span<const Sampling> how, std::span<const double> uniforms) override {
     ForwardingBackend::draw(logits, how, uniforms);
     ops_when_drawn_ = ops();
   }

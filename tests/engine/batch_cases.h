@@ -3,8 +3,7 @@
 #include <memory>
 #include <span>
 
-#include "engine/text/generate.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/generations.h"
 
 // Several sequences in one step against each alone, on any backend.
 namespace lariat::test {

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "engine/interrupt.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/generations.h"
 
 namespace lariat::test {
 namespace {
@@ -57,7 +57,7 @@ class ChatTest : public FolderTest {
     Session session(model_, backend_, session_options_);
     Sequence sequence = session.new_sequence();
     const auto prompt = tokenizer_.encode(template_->render(messages, true), false);
-    return generate(session, sequence, prompt, options_.generate, [](int32_t) { return true; }).tokens;
+    return generate(session, sequence, prompt, options_.generate).tokens;
   }
   // Says it: the answer is that of a fresh reading of all messages.
   Answer say_as_fresh(Conversation& conversation, const std::string& text) {

@@ -1,7 +1,6 @@
 // What a number may depend on: not the run, not the threads, not how far from the beginning its token stands.
-#include "engine/text/generate.h"
 #include "kernels/reference/reference_backend.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/generations.h"
 
 namespace lariat::test {
 namespace {
@@ -77,7 +76,7 @@ std::vector<int32_t> story(int threads, DType dtype, double temperature) {
   options.sampler.seed = 11;
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < 100; ++i) prompt.push_back(5 + i * 7 % 250);
-  return generate(session, sequence, prompt, options, [](int32_t) { return true; }).tokens;
+  return generate(session, sequence, prompt, options).tokens;
 }
 
 TEST(Numbers, ASeedAndANumberOfThreadsGiveOneText) {

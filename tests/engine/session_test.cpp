@@ -1,11 +1,10 @@
 #include "engine/runtime/session.h"
 
-#include "engine/text/generate.h"
 #include "kernels/error.h"
 #include "models/io/json_file.h"
 #include "models/text/tokenizer.h"
-#include "tests/engine/engine_test_util.h"
 #include "tests/engine/forwarding_backend.h"
+#include "tests/engine/generations.h"
 
 namespace lariat::test {
 namespace {
@@ -81,7 +80,7 @@ TEST(Demo, GreedyTokensAreThoseOfTransformers) {
   EXPECT_EQ(Tokenizer::load(demo_dir()).encode(golden["prompt"].get<std::string>(), true), prompt);
   GenerateOptions options;
   options.max_new_tokens = 200;
-  const auto result = generate(session, sequence, prompt, options, [](int32_t) { return true; });
+  const auto result = generate(session, sequence, prompt, options);
   EXPECT_EQ(result.tokens, golden["tokens"].get<std::vector<int32_t>>());
 }
 
