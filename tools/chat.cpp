@@ -25,7 +25,7 @@ int64_t extensible_context(const Chat& chat) {
 
 // Near the end of what the model was trained for, once: how to go on beyond it.
 void propose_scaling(Chat& chat) {
-  const int64_t trained = extensible_context(chat), length = std::ssize(chat.conversation.tokens());
+  const int64_t trained = extensible_context(chat), length = std::ssize(chat.conversation.context().tokens);
   if (chat.proposed || trained == 0 || length < trained / 8 * 7) return;
   chat.proposed = true;
   notice(chat,
@@ -151,8 +151,9 @@ void run(ChatCommand& command) {
   Engine engine = open_engine(command.common, Reads::kChat);
   choose_sampling(command.writing, engine.model.spec.generation, command.common);
   // Without --ctx a conversation ends where the model is not made to go on.
-  if (engine.session.max_ctx == 0) engine.session.max_ctx = reach_of(*engine.session.rope).value_or(0);
-  Session session(engine.model, *engine.backend, engine.session);
+  if (engine.session_options.max_ctx == 0)
+    engine.session_options.max_ctx = reach_of(*engine.session_options.rope).value_or(0);
+  Session session = engine.session();
 
   AnswerOptions options = command.writing;
   options.generate.eos_ids = engine.eos_ids();

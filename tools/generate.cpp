@@ -91,7 +91,7 @@ nlohmann::ordered_json answer_json(const Answer& written) {
 
 nlohmann::ordered_json report(const GenerateCommand& command, const Engine& engine, const Answer& written,
                               const RerotationStats& rerotations) {
-  const RopeScaling& rope = *engine.session.rope;
+  const RopeScaling& rope = *engine.session_options.rope;
   nlohmann::ordered_json json, timings = {{"load_s", engine.load_seconds}};
   if (!command.writing.load_cache.empty()) json["cached_tokens"] = written.reused;
   timings.update(timings_json(written));
@@ -108,8 +108,8 @@ nlohmann::ordered_json report(const GenerateCommand& command, const Engine& engi
 
 // A text that may go on beyond what the model is made for: `prompt` tokens behind `cached` others.
 void warn_of_length(const GenerateCommand& command, const Engine& engine, int64_t cached, int64_t prompt) {
-  const RopeScaling& rope = *engine.session.rope;
-  const int64_t n = cached + prompt, most = engine.session.max_ctx;
+  const RopeScaling& rope = *engine.session_options.rope;
+  const int64_t n = cached + prompt, most = engine.session_options.max_ctx;
   int64_t end = n + command.writing.generate.max_new_tokens;
   if (most > 0) end = std::min(end, most);
   const auto reach = reach_of(rope);
@@ -156,36 +156,37 @@ struct Screen {
 // conversation that the context holds.
 void write(const GenerateCommand& command, const Engine& engine, const std::optional<std::string>& text) {
   const WritingOptions& writing = command.writing;
-  Session session(engine.model, *engine.backend, engine.session);
-  TextContext context(session, *engine.tokenizer);
+  Session session = engine.session();
+  SavedContext context{session.new_sequence(), {}};
   std::optional<Conversation> conversation;
   if (command.chat) conversation.emplace(session, *engine.tokenizer, *engine.chat);
   if (!writing.load_cache.empty()) {
     SavedContext saved = load_contexts(session, *engine.tokenizer, writing.load_cache);
-    conversation ? conversation->restore(std::move(saved), writing.load_cache.file.string())
-                 : context.restore(std::move(saved));
+    if (!conversation)
+      context = std::move(saved);
+    else
+      conversation->restore(std::move(saved), writing.load_cache.file.string());
   }
   Screen screen{command, engine};
   const auto on_text = [&](const std::string& piece) { return screen.show(piece); };
-  const AnswerOptions& options = writing;
   Answer answer;
   if (conversation) {
     if (!writing.system.empty()) conversation->set_system(writing.system);
-    answer = conversation->answer(*text, options, on_text, [&](int64_t done, int64_t prompt) {
-      screen.prefilled(done, prompt, std::ssize(conversation->tokens()) - prompt);
+    answer = conversation->answer(*text, writing, on_text, [&](int64_t done, int64_t prompt) {
+      screen.prefilled(done, prompt, std::ssize(conversation->context().tokens) - prompt);
     });
   } else {
-    std::vector<int32_t> tokens = context.tokens();
+    std::vector<int32_t> tokens = context.tokens;
     if (text) tokens = prompt_tokens(tokens, *engine.tokenizer, *text, command.first_tokens);
-    context.write(std::move(tokens), options, /*continues=*/true, answer, on_text,
-                  [&](int64_t done, int64_t prompt) { screen.prefilled(done, prompt, answer.reused); });
+    continue_context(session, *engine.tokenizer, context, std::move(tokens), writing, /*continues=*/true,
+                     answer, on_text,
+                     [&](int64_t done, int64_t prompt) { screen.prefilled(done, prompt, answer.reused); });
   }
-  const Sequence& sequence = conversation ? conversation->sequence() : context.sequence();
+  const auto& [sequence, tokens, note] = conversation ? conversation->context() : context;
   const RerotationStats rerotations = sequence.cache().rerotations();
   if (!writing.save_cache.empty()) {
-    if (!conversation) context.read_rest();
-    save_context(session, sequence, conversation ? conversation->tokens() : context.tokens(),
-                 writing.save_cache, conversation ? conversation->note() : "");
+    if (!conversation) prefill_rest(session, context);
+    save_context(session, sequence, tokens, writing.save_cache, conversation ? conversation->note() : "");
     if (!command.common.quiet)
       say(fmt::format("{}: {} saved; --load-cache goes on from them", writing.save_cache.string(),
                       counted(sequence.length(), "token")));
@@ -211,7 +212,7 @@ std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& e
 // Writes behind every line of --prompts, several at a time.
 void answer_prompts(const GenerateCommand& command, const Engine& engine) {
   const WritingOptions& writing = command.writing;
-  Session session(engine.model, *engine.backend, engine.session);
+  Session session = engine.session();
   SavedContext before{session.new_sequence(), {}};
   if (!writing.load_cache.empty()) before = load_contexts(session, *engine.tokenizer, writing.load_cache);
   const int64_t cached = std::ssize(before.tokens);

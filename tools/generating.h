@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/text/text_context.h"
+#include "engine/text/generate.h"
 #include "tools/common.h"
 
 // The options and warnings of the subcommands that write text: generate and chat.

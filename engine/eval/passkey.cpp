@@ -108,15 +108,13 @@ class LengthRun {
                       .prefix = &base_,
                       .options = {.max_new_tokens = options_.max_new_tokens,
                                   .eos_ids = options_.eos_ids,
-                                  .allow_non_finite = true}};
-      request.on_token = [this](int32_t) {
-        advance(kAnswerToken);
-        return true;
-      };
+                                  .allow_non_finite = true,
+                                  .interrupted = options_.interrupted}};
       request.on_end = [this, &group, trial](const Generation& result) {
-        done_ += kAnswerToken * (options_.max_new_tokens - std::ssize(result.tokens));
+        if (result.stop_reason == StopReason::kInterrupted) throw Interrupted();
         take_answer(group.cell.trials[trial], options_.needles.task, codec_.decode(result.tokens));
         if (options_.on_trial) options_.on_trial(group.cell, static_cast<int64_t>(trial));
+        advance(kAnswerToken * options_.max_new_tokens);
       };
       scheduler.add(std::move(request));
     }

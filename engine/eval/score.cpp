@@ -6,7 +6,7 @@
 
 #include "engine/contexts/memory_check.h"
 #include "engine/interrupt.h"
-#include "engine/text/text_context.h"
+#include "engine/text/generate.h"
 #include "kernels/error.h"
 #include "models/text/unicode.h"
 

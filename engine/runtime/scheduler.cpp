@@ -64,12 +64,12 @@ Sequence Scheduler::new_sequence(const Text& text) {
   int64_t shared = 0;
   for (const Text& other : running_) {
     const Sequence& sequence = *other.request.sequence;
-    const auto prompt = std::span(other.request.tokens).first(static_cast<size_t>(other.prompt_tokens));
-    const auto wanted = std::span(text.request.tokens).first(static_cast<size_t>(text.prompt_tokens - 1));
-    const int64_t common = common_prefix(prompt, wanted) / unit * unit;
-    const bool alike = sequence.rope() == made.rope() && sequence.method().name.empty() &&
-                       sequence.positions().mrope().empty();
-    if (alike && common > shared) std::tie(longest, shared) = std::pair(&sequence, common);
+    const bool alike = sequence.rope() == made.rope() && sequence.method().name.empty();
+    if (!alike || !sequence.positions().mrope().empty()) continue;
+    const int64_t common = std::min({common_prefix(other.request.tokens, text.request.tokens),
+                                     other.prompt_tokens, text.prompt_tokens - 1});
+    if (common / unit * unit > shared) longest = &sequence;
+    shared = std::max(shared, common / unit * unit);
   }
   return longest ? session_.fork(*longest, shared) : std::move(made);
 }
@@ -98,8 +98,7 @@ Prompt Scheduler::next_piece(Text& text, bool whole) {
 void Scheduler::prefill(const Session::ProgressFn& progress) {
   Backend& backend = session_.backend();
   const bool alone = running_.empty();
-  const size_t room = at_once_ - std::min(at_once_, running_.size());
-  const size_t n = std::min({waiting_.size(), room, alone ? room : 1});
+  const size_t n = std::min({waiting_.size(), at_once_ - running_.size(), alone ? at_once_ : 1});
   if (n == 0) return;
   const auto end = std::next(waiting_.begin(), static_cast<std::ptrdiff_t>(n));
   std::vector<Text*> texts;
@@ -131,8 +130,6 @@ void Scheduler::prefill(const Session::ProgressFn& progress) {
     text->request.sequence->expect(text->expected);
     text->result.prefill_seconds = seconds_since(text->start);
     text->start = Stopwatch::now();
-  }
-  for (Text* text : texts) {
     if (!(text->ended = text->wanted <= 0)) text->accept(session_, text->first_token);
   }
   end_texts();
@@ -141,13 +138,12 @@ void Scheduler::prefill(const Session::ProgressFn& progress) {
 // A decode step: of each running text's last token, or of the tokens that were drawn last, row i for text i,
 // which the host need not know yet.
 Matrix Scheduler::forward_tokens(bool drawn) {
-  tokens_.clear();
+  std::vector<int32_t> tokens;
   for (const Text& text : running_)
-    tokens_.push_back(drawn ? drawn_token(tokens_.size()) : text.request.tokens.back());
+    tokens.push_back(drawn ? drawn_token(tokens.size()) : text.request.tokens.back());
   std::vector<Prompt> prompts;
   for (const Text& text : running_)
-    prompts.push_back(
-        {text.request.sequence, std::span(tokens_).subspan(prompts.size(), 1), Prompt::kLastToken, drawn});
+    prompts.push_back({text.request.sequence, std::span(tokens).subspan(prompts.size(), 1), 0, drawn});
   return session_.forward(prompts);
 }
 
@@ -159,22 +155,22 @@ void Scheduler::decode() {
   Matrix logits = std::exchange(ahead_, Matrix());
   if (!logits) logits = forward_tokens(false);
   bool ahead = backend.traits().asynchronous && (waiting_.empty() || running_.size() >= at_once_);
-  sequences_.clear();
-  sampling_.clear();
-  uniforms_.clear();
+  std::vector<Sequence*> sequences;
+  std::vector<Sampling> sampling;
+  std::vector<double> uniforms;
   for (Text& text : running_) {
-    sequences_.push_back(text.request.sequence);
-    sampling_.push_back(text.request.options.sampler);
-    uniforms_.push_back(text.prepare(backend, logits.row_range(std::ssize(uniforms_), 1)));
+    sequences.push_back(text.request.sequence);
+    sampling.push_back(text.request.options.sampler);
+    uniforms.push_back(text.prepare(backend, logits.row_range(std::ssize(uniforms), 1)));
     ahead = ahead && std::ssize(text.result.tokens) + 1 < text.wanted;
   }
-  backend.draw(logits, sampling_, uniforms_);
-  if (ahead && session_.can_take_back(sequences_)) ahead_ = forward_tokens(true);
-  tokens_.resize(running_.size());
-  backend.read_drawn(tokens_);
-  for (auto drawn = tokens_.begin(); Text & text : running_) {
+  backend.draw(logits, sampling, uniforms);
+  if (ahead && session_.can_take_back(sequences)) ahead_ = forward_tokens(true);
+  std::vector<int32_t> drawn(sequences.size());
+  backend.read_drawn(drawn);
+  for (size_t row = 0; Text & text : running_) {
     ++text.result.decode_steps;
-    text.accept(session_, *drawn++);
+    text.accept(session_, drawn[row++]);
   }
   end_texts();
 }
@@ -187,15 +183,13 @@ void Scheduler::take_back() {
 void Scheduler::end_texts() {
   if (std::ranges::none_of(running_, &Text::ended)) return;
   take_back();
-  Texts ended;
   for (auto text = running_.begin(); text != running_.end();) {
-    const auto next = std::next(text);
-    if (text->ended) ended.splice(ended.end(), running_, text);
-    text = next;
-  }
-  for (Text& text : ended) {
-    text.result.decode_seconds = seconds_since(text.start);
-    if (text.request.on_end) text.request.on_end(std::move(text.result));
+    const auto here = text++;
+    if (!here->ended) continue;
+    Texts ended;
+    ended.splice(ended.end(), running_, here);
+    here->result.decode_seconds = seconds_since(here->start);
+    if (here->request.on_end) here->request.on_end(std::move(here->result));
   }
 }
 

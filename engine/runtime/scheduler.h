@@ -24,8 +24,8 @@ class Scheduler {
   void add(Request request);
   // One decode step of all running requests, then a prefill: of all waiting requests in common passes, or,
   // while others decode, of one chunk of the next request. progress: tokens prefilled so far, of all
-  // requests. Returns whether requests remain. Throws Error as Session::forward does, what callbacks throw,
-  // and Interrupted during a prefill; the scheduler then ends, and its sequences hold the tokens computed so
+  // requests. Returns whether requests remain. Throws as Session::forward and callbacks do, and Interrupted
+  // during a prefill; the scheduler is then of no further use, and its sequences hold the tokens computed so
   // far.
   bool step(const Session::ProgressFn& progress = {});
   void run(const Session::ProgressFn& progress = {}) {
@@ -65,10 +65,6 @@ class Scheduler {
   Texts waiting_, running_;
   Matrix ahead_;  // logits of a decode step of running_ that ran ahead
   int64_t prefilled_ = 0;
-  std::vector<Sequence*> sequences_;  // of a decode step, as the following
-  std::vector<int32_t> tokens_;
-  std::vector<Sampling> sampling_;
-  std::vector<double> uniforms_;
 };
 
 }  // namespace lariat

@@ -71,6 +71,43 @@ void write_text(Scheduler& scheduler, const Tokenizer& tokenizer, Request reques
   scheduler.add(std::move(request));
 }
 
+void continue_context(Session& session, const Tokenizer& tokenizer, SavedContext& context,
+                      std::vector<int32_t> wanted, const AnswerOptions& options, bool continues,
+                      Answer& answer, const TextFn& on_text, const TextProgressFn& progress) {
+  Sequence& sequence = context.sequence;
+  std::vector<int32_t>& tokens = context.tokens;
+  const int64_t common = common_prefix(tokens, wanted);
+  sequence.truncate(common);
+  // The last token is always prefilled, for its logits.
+  sequence.rewind(std::clamp<int64_t>(std::ssize(wanted) - 1, 0, common));
+  tokens = std::move(wanted);
+  const auto settle = [&] {
+    const std::vector<int32_t>& written = answer.generation.tokens;
+    // Of an interrupted prompt the context keeps the tokens that are cached, or were before.
+    if (written.empty()) tokens.resize(static_cast<size_t>(std::max(sequence.length(), common)));
+    tokens.insert(tokens.end(), written.begin(), written.end());
+  };
+  try {
+    Scheduler scheduler(session);
+    write_text(scheduler, tokenizer, {.tokens = tokens, .sequence = &sequence}, options, continues, answer,
+               on_text);
+    scheduler.run([&](int64_t done) {
+      if (progress) progress(done, answer.read);
+    });
+  } catch (...) {
+    settle();
+    throw;
+  }
+  settle();
+}
+
+void prefill_rest(Session& session, SavedContext& context) {
+  const auto rest = std::span(context.tokens).subspan(static_cast<size_t>(context.sequence.length()));
+  const int64_t most = session.options().max_ctx;
+  if (!rest.empty() && (most == 0 || std::ssize(context.tokens) <= most))
+    forward(session, {&context.sequence, rest});
+}
+
 std::vector<Answer> write_texts(Session& session, const Tokenizer& tokenizer, const SavedContext& context,
                                 std::span<const std::vector<int32_t>> texts, const AnswerOptions& options,
                                 bool continues) {

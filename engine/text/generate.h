@@ -45,12 +45,22 @@ std::vector<int32_t> prompt_tokens(std::span<const int32_t> context, const Token
                                    std::string_view text, std::optional<int64_t> most = {});
 
 using TextFn = std::function<bool(const std::string& piece)>;  // false: write no more
+using TextProgressFn = std::function<void(int64_t done, int64_t total)>;
 
 // Adds a request for tokens that are written to `answer` as text while they come: an exception leaves the
 // text so far. `continues`: as one text with its tokens, so that a leading space of the first new word is
 // kept. Tokenizer and answer must outlive the scheduler.
 void write_text(Scheduler& scheduler, const Tokenizer& tokenizer, Request request,
                 const AnswerOptions& options, bool continues, Answer& answer, const TextFn& on_text = {});
+
+// Makes the context hold `wanted`, whose common prefix with its tokens stays in the cache, and writes what
+// follows. The cache may then lack the last token. progress: of the prefill, in which Interrupted is thrown
+// when options.generate.interrupted is set; later it ends the text.
+void continue_context(Session& session, const Tokenizer& tokenizer, SavedContext& context,
+                      std::vector<int32_t> wanted, const AnswerOptions& options, bool continues,
+                      Answer& answer, const TextFn& on_text, const TextProgressFn& progress = {});
+// Prefills the token that the cache lacks, if max_ctx allows it.
+void prefill_rest(Session& session, SavedContext& context);
 
 // Writes what follows several texts, each of which begins with the context's tokens, as many at a time as
 // memory allows. Throws Interrupted.

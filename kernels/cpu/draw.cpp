@@ -87,8 +87,8 @@ void CpuBackend::draw(const Matrix& logits, std::span<const Sampling> how, std::
     int32_t& id = drawn_[row];
     if (!std::isfinite(values[static_cast<size_t>(id)])) {
       id = -1 - id;
-    } else if (const Sampling own = sampling_of(how, row); own.temperature > 0.0F) {
-      id = Draw(values).token(own, uniforms[row]);
+    } else if (!uniforms.empty() && how[row].temperature > 0.0F) {
+      id = Draw(values).token(how[row], uniforms[row]);
     }
   }
 }

@@ -349,7 +349,8 @@ void CudaBackend::draw(const Matrix& logits, std::span<const Sampling> how,
     drawn_ = Buffer();
     drawn_ = allocate(n * sizeof(int32_t));
   }
-  const bool greedy = std::ranges::all_of(how, [](const Sampling& row) { return row.temperature <= 0.0F; });
+  const bool greedy = uniforms.empty() ||
+                      std::ranges::all_of(how, [](const Sampling& row) { return row.temperature <= 0.0F; });
   DrawArgs a = {};
   a.stride = logits.stride;
   a.cols = logits.cols;
@@ -368,8 +369,8 @@ void CudaBackend::draw(const Matrix& logits, std::span<const Sampling> how,
   for (size_t first = 0; first < n; first += kRowsPerLaunch) {
     const size_t count = std::min<size_t>(kRowsPerLaunch, n - first);
     const auto rows = static_cast<unsigned>(count);
-    for (size_t row = 0; row < count; ++row) {
-      a.how[row] = sampling_of(how, first + row);
+    for (size_t row = 0; !greedy && row < count; ++row) {
+      a.how[row] = how[first + row];
       a.bins_per_unit[row] = std::min(kBinsPerUnit / a.how[row].temperature, FLT_MAX);
     }
     a.logits = typed<float>(logits) + static_cast<int64_t>(first) * a.stride;

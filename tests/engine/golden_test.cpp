@@ -69,10 +69,8 @@ TEST_P(GoldenCheckpoint, GreedyTokens) {
   const Model model = open_f32(dir(), backend);
   Session session(model, backend, f32_session());
   Sequence sequence = session.new_sequence();
-  GenerateOptions options;
   const std::vector<int32_t> greedy = int_tensor(expected, "greedy");
-  options.max_new_tokens = static_cast<int64_t>(greedy.size());
-  const Generation result = generate(session, sequence, prompt, options);
+  const Generation result = generate(session, sequence, prompt, {.max_new_tokens = std::ssize(greedy)});
   EXPECT_EQ(result.tokens, greedy);
   EXPECT_EQ(result.stop_reason, StopReason::kLength);
 }
