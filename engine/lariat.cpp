@@ -60,7 +60,7 @@ std::function<void(const Saturation&)> on_saturated(const OpenOptions& options) 
 
 // Warns of settings of the session that do worse than others would.
 void warn_of_settings(Engine& engine) {
-  const SessionOptions& session = engine.session;
+  const SessionOptions& session = engine.session_options;
   const DType k = session.k_dtype, v = session.v_dtype;
   const bool every_token = session.rope_steps == 0 && session.rope->depends_on_length();
   if (every_token && k != DType::kF32 && !session.stale_cache) {
@@ -98,11 +98,11 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   const RopeScaling rope = resolve_rope(spec.rope(), options.rope);
   if (!spec.has_rope() && rope != spec.rope())
     throw UsageError("`rope_scaling`: a " + spec.family + " has no RoPE; its positions are ALiBi");
-  engine.session.positions =
+  engine.session_options.positions =
       options.position_method.empty()
           ? spec.position_method
           : parse_position_method(options.position_method, rope.original_ctx, options.max_ctx);
-  check_position_method(engine.session.positions, spec);
+  check_position_method(engine.session_options.positions, spec);
   if (options.quantize && options.dtype)
     throw UsageError("`quantize` says how weights are stored, so `dtype` cannot; leave one of them out");
   const std::optional<Form> asked = options.quantize ? options.quantize : options.dtype;
@@ -114,15 +114,15 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
     check_weight_memory(spec, asked, *engine.backend, files.tensors.get());
     engine.model = load_model(std::move(files), spec, *engine.backend, asked, options.progress);
   }
-  engine.session.max_ctx = options.max_ctx;
-  engine.session.prefill_chunk = options.prefill_chunk;
-  engine.session.rope_steps = options.rope_steps;
-  engine.session.stale_cache = options.stale_cache;
+  engine.session_options.max_ctx = options.max_ctx;
+  engine.session_options.prefill_chunk = options.prefill_chunk;
+  engine.session_options.rope_steps = options.rope_steps;
+  engine.session_options.stale_cache = options.stale_cache;
   if (options.warn && engine.model.files.tensors) {
-    engine.session.on_not_finite = on_not_finite(options, engine.model);
-    engine.session.on_saturated = on_saturated(options);
+    engine.session_options.on_not_finite = on_not_finite(options, engine.model);
+    engine.session_options.on_saturated = on_saturated(options);
   }
-  engine.session = engine.session_for(rope);
+  engine.session_options = engine.session_for(rope);
   if (engine.tokenizer) engine.warnings = engine.tokenizer->warnings();
   const std::vector<std::string>& more = engine.model.spec.warnings;
   engine.warnings.insert(engine.warnings.end(), more.begin(), more.end());
@@ -132,7 +132,7 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
 }
 
 SessionOptions Engine::session_for(const RopeScaling& rope) const {
-  SessionOptions other = session;
+  SessionOptions other = session_options;
   other.rope = rope;
   // A step smaller than half an ulp would be rounded away: re-rotating at every token asks for f32. Values
   // are floats by default, even when projections are quantised.

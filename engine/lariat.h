@@ -66,7 +66,7 @@ struct Engine {
   std::optional<ChatTemplate> chat;
   std::unique_ptr<Backend> backend;
   Model model;
-  SessionOptions session;
+  SessionOptions session_options;
   std::vector<std::string> warnings;  // a line for each thing that a user should know
   double load_seconds = 0;            // for the configuration and the weights
 
@@ -74,6 +74,7 @@ struct Engine {
   // model, and Error naming the file, also where the weights would not fit into memory.
   static Engine open(const std::filesystem::path& path, OpenOptions options = {});
 
+  Session session() const { return {model, *backend, session_options}; }
   // The options of a session with another scaling.
   SessionOptions session_for(const RopeScaling& rope) const;
   // The tokens that end a text: the ids of the configuration, else the tokenizer's, and with a chat template

@@ -114,4 +114,13 @@ RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {
   return rope;
 }
 
+std::optional<int64_t> reach_of(const RopeScaling& rope) {
+  const bool grows =
+      rope.type == RopeType::kDynamic || (rope.type == RopeType::kDynamicYarn && rope.factor <= 1.0);
+  if (grows) return std::nullopt;
+  if (rope.type == RopeType::kDefault) return rope.max_position_embeddings;
+  return std::max(rope.max_position_embeddings,
+                  static_cast<int64_t>(rope.factor * static_cast<double>(rope.original_ctx)));
+}
+
 }  // namespace lariat

@@ -39,4 +39,7 @@ struct RopeOptions {
 // Throws UsageError naming the setting, or Error naming the file and the key.
 RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options);
 
+// The longest sequence that the model and its scaling are meant for; unset if the scaling grows without end.
+std::optional<int64_t> reach_of(const RopeScaling& rope);
+
 }  // namespace lariat

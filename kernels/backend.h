@@ -299,18 +299,20 @@ class Backend {
   // out[t] = (add ? out[t] : 0) + sum_j routing.weights[t][j] x[t n + j], in the order of j.
   virtual void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) = 0;
 
-  // Draws a token from each row of the logits, with the uniform number u = uniforms[t] in [0, 1). The tokens
-  // stand in the order of falling logits (by id among equals), each with the weight
-  //   w = exp((logit - largest logit) / temperature)                   in double
+  // Draws a token from each row t of the logits by how[t], T being its temperature, with the uniform number
+  // u = uniforms[t] in [0, 1). Tokens are in the order of falling logits (by id among equals), with the
+  // weight
+  //   w = exp((logit - largest logit) / T)                             in double
   // Kept are the first top_k; of them the shortest beginning that has at least top_p of their weight; of
   // those the ones with w >= min_p. Drawn is the first at which the running sum of weights, its own included,
   // exceeds u times the sum of all kept: the same token on every backend, unless u is within rounding of the
-  // border between two. temperature = 0: the first token of all. NaN and -inf are never drawn. In a row with
+  // border between two. T = 0: the first token of all. NaN and -inf are never drawn. In a row with
   // no finite logit, or with +inf, none is: its place is taken by -1 - i, i being the first place of the
-  // largest value, or 0 where all are NaN. uniforms (not read when temperature = 0): host memory.
+  // largest value, or 0 where all are NaN. Empty how or uniforms: every T is 0.
   // The draw is queued, and its tokens stay in the backend's memory until the next one: embed takes them
   // there, so that the step behind them can be queued before anybody has seen them.
-  virtual void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) = 0;
+  virtual void draw(const Matrix& logits, std::span<const Sampling> how,
+                    std::span<const double> uniforms) = 0;
 
   // Copies what was drawn last to ids, host memory, one for each row. Waits for the draw alone, not for what
   // was queued behind it.

@@ -238,7 +238,7 @@ void run(BenchCommand& command) {
   };
   Limits limits = measure();
   double bandwidth = limits.read_bytes_per_second;
-  Session session(engine.model, *engine.backend, engine.session);
+  Session session = engine.session();
   Sequence context = session.new_sequence();
   const int threads = cpu != nullptr ? cpu->threads() : 1;
   std::vector<BenchResult> results;

@@ -25,7 +25,7 @@ int64_t extensible_context(const Chat& chat) {
 
 // Near the end of what the model was trained for, once: how to go on beyond it.
 void propose_scaling(Chat& chat) {
-  const int64_t trained = extensible_context(chat), length = std::ssize(chat.conversation.tokens());
+  const int64_t trained = extensible_context(chat), length = std::ssize(chat.conversation.context().tokens);
   if (chat.proposed || trained == 0 || length < trained / 8 * 7) return;
   chat.proposed = true;
   notice(chat,
@@ -149,12 +149,13 @@ void run(ChatCommand& command) {
   const std::filesystem::path& save_to = command.writing.save_cache;
   begin_context(command.writing.load_cache.file, save_to, command.common.quiet);
   Engine engine = open_engine(command.common, Reads::kChat);
-  settle_sampling(command.writing, engine.model.spec.generation, command.common);
+  choose_sampling(command.writing, engine.model.spec.generation, command.common);
   // Without --ctx a conversation ends where the model is not made to go on.
-  if (engine.session.max_ctx == 0) engine.session.max_ctx = reach_of(*engine.session.rope).value_or(0);
-  Session session(engine.model, *engine.backend, engine.session);
+  if (engine.session_options.max_ctx == 0)
+    engine.session_options.max_ctx = reach_of(*engine.session_options.rope).value_or(0);
+  Session session = engine.session();
 
-  AnswerOptions options{command.writing.generate, command.writing.stop};
+  AnswerOptions options = command.writing;
   options.generate.eos_ids = engine.eos_ids();
   options.generate.interrupted = &interrupted();
   Chat chat{command, session, Conversation(session, *engine.tokenizer, *engine.chat), options, terminal};

@@ -11,7 +11,7 @@ namespace {
 
 std::string describe_context(const Chat& chat) {
   const RopeScaling& rope = chat.session.rope();
-  const KvCache& cache = chat.conversation.sequence().cache();
+  const KvCache& cache = chat.conversation.context().sequence.cache();
   const int64_t length = cache.length(), limit = chat.session.options().max_ctx;
   const auto or_none = [](int64_t n) { return n > 0 ? counted(n, "token") : "none"; };
   std::string text = fmt::format("length           {}, {}\n", counted(length, "token"),
@@ -43,7 +43,7 @@ std::string describe_last_answer(const Chat& chat) {
                      counted(chat.written, "token"));
 }
 
-std::string size_of(const Chat& chat) { return counted(chat.conversation.tokens().size(), "token"); }
+std::string size_of(const Chat& chat) { return counted(chat.conversation.context().tokens.size(), "token"); }
 
 struct Command {
   std::string_view name, argument, meaning;
@@ -94,7 +94,8 @@ void notice(const Chat& chat, const std::string& text) {
 
 void save_conversation(const Chat& chat, const std::filesystem::path& file) {
   const Conversation& conversation = chat.conversation;
-  save_context(chat.session, conversation.sequence(), conversation.tokens(), file, conversation.note());
+  save_context(chat.session, conversation.context().sequence, conversation.context().tokens, file,
+               conversation.note());
 }
 
 std::string trimmed(const std::string& text) {

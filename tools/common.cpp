@@ -254,7 +254,7 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   engine.options.progress = nullptr;
   progress.clear();
   print_warnings(engine.warnings, options.quiet);
-  if (!options.other_scalings) warn_of_still_scale(options, *engine.session.rope);
+  if (!options.other_scalings) warn_of_still_scale(options, *engine.session_options.rope);
   return engine;
 }
 

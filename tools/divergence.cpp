@@ -165,8 +165,8 @@ void run_divergence(const PerplexityCommand& command) {
   const Tokenizer& other_tokenizer = one_folder ? tokenizer : *other_runtime.tokenizer;
   const TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens.value_or(0));
   check_same_ids(source, tokenizer, other_tokenizer, other.model);
-  Session session(runtime.model, *runtime.backend, runtime.session);
-  Session reference(other_runtime.model, *other_runtime.backend, other_runtime.session);
+  Session session = runtime.session();
+  Session reference = other_runtime.session();
   PerplexityOptions options = options_of(command, runtime, source);
   const std::array<Session*, 2> both = {&session, &reference};
   check_windows(both, source, options);

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <deque>
 #include <exception>
 #include <iostream>
 
@@ -92,7 +91,7 @@ nlohmann::ordered_json answer_json(const Answer& written) {
 
 nlohmann::ordered_json report(const GenerateCommand& command, const Engine& engine, const Answer& written,
                               const RerotationStats& rerotations) {
-  const RopeScaling& rope = *engine.session.rope;
+  const RopeScaling& rope = *engine.session_options.rope;
   nlohmann::ordered_json json, timings = {{"load_s", engine.load_seconds}};
   if (!command.writing.load_cache.empty()) json["cached_tokens"] = written.reused;
   timings.update(timings_json(written));
@@ -109,8 +108,8 @@ nlohmann::ordered_json report(const GenerateCommand& command, const Engine& engi
 
 // A text that may go on beyond what the model is made for: `prompt` tokens behind `cached` others.
 void warn_of_length(const GenerateCommand& command, const Engine& engine, int64_t cached, int64_t prompt) {
-  const RopeScaling& rope = *engine.session.rope;
-  const int64_t n = cached + prompt, most = engine.session.max_ctx;
+  const RopeScaling& rope = *engine.session_options.rope;
+  const int64_t n = cached + prompt, most = engine.session_options.max_ctx;
   int64_t end = n + command.writing.generate.max_new_tokens;
   if (most > 0) end = std::min(end, most);
   const auto reach = reach_of(rope);
@@ -153,51 +152,41 @@ struct Screen {
   }
 };
 
-// The prompt's tokens behind those of the context.
-std::vector<int32_t> continued(const GenerateCommand& command, std::span<const int32_t> context,
-                               const std::optional<std::string>& text, const Tokenizer& tokenizer) {
-  std::vector<int32_t> all(context.begin(), context.end());
-  if (!text) return all;
-  std::vector<int32_t> prompt = encode_behind(context, tokenizer, *text, tokenizer.adds_bos());
-  if (command.first_tokens)
-    prompt.resize(std::min(prompt.size(), static_cast<size_t>(*command.first_tokens)));
-  all.insert(all.end(), prompt.begin(), prompt.end());
-  return all;
-}
-
 // Writes behind the prompt as it is or, with a chat template, answers it as a user's message in the
 // conversation that the context holds.
 void write(const GenerateCommand& command, const Engine& engine, const std::optional<std::string>& text) {
   const WritingOptions& writing = command.writing;
-  Session session(engine.model, *engine.backend, engine.session);
-  TextContext context(session, *engine.tokenizer);
+  Session session = engine.session();
+  SavedContext context{session.new_sequence(), {}};
   std::optional<Conversation> conversation;
   if (command.chat) conversation.emplace(session, *engine.tokenizer, *engine.chat);
   if (!writing.load_cache.empty()) {
     SavedContext saved = load_contexts(session, *engine.tokenizer, writing.load_cache);
-    conversation ? conversation->restore(std::move(saved), writing.load_cache.file.string())
-                 : context.restore(std::move(saved));
+    if (!conversation)
+      context = std::move(saved);
+    else
+      conversation->restore(std::move(saved), writing.load_cache.file.string());
   }
   Screen screen{command, engine};
   const auto on_text = [&](const std::string& piece) { return screen.show(piece); };
-  const AnswerOptions options{writing.generate, writing.stop};
   Answer answer;
   if (conversation) {
     if (!writing.system.empty()) conversation->set_system(writing.system);
-    answer = conversation->answer(*text, options, on_text, [&](int64_t done, int64_t prompt) {
-      screen.prefilled(done, prompt, std::ssize(conversation->tokens()) - prompt);
+    answer = conversation->answer(*text, writing, on_text, [&](int64_t done, int64_t prompt) {
+      screen.prefilled(done, prompt, std::ssize(conversation->context().tokens) - prompt);
     });
   } else {
-    context.write(continued(command, context.tokens(), text, *engine.tokenizer), options, /*goes_on=*/true,
-                  answer, on_text,
-                  [&](int64_t done, int64_t prompt) { screen.prefilled(done, prompt, answer.reused); });
+    std::vector<int32_t> tokens = context.tokens;
+    if (text) tokens = prompt_tokens(tokens, *engine.tokenizer, *text, command.first_tokens);
+    continue_context(session, *engine.tokenizer, context, std::move(tokens), writing, /*continues=*/true,
+                     answer, on_text,
+                     [&](int64_t done, int64_t prompt) { screen.prefilled(done, prompt, answer.reused); });
   }
-  const Sequence& sequence = conversation ? conversation->sequence() : context.sequence();
+  const auto& [sequence, tokens, note] = conversation ? conversation->context() : context;
   const RerotationStats rerotations = sequence.cache().rerotations();
   if (!writing.save_cache.empty()) {
-    if (!conversation) context.read_rest();
-    save_context(session, sequence, conversation ? conversation->tokens() : context.tokens(),
-                 writing.save_cache, conversation ? conversation->note() : "");
+    if (!conversation) prefill_rest(session, context);
+    save_context(session, sequence, tokens, writing.save_cache, conversation ? conversation->note() : "");
     if (!command.common.quiet)
       say(fmt::format("{}: {} saved; --load-cache goes on from them", writing.save_cache.string(),
                       counted(sequence.length(), "token")));
@@ -210,7 +199,8 @@ std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& e
                                  std::span<const int32_t> context, const JsonFields& line) {
   const nlohmann::json* const given = line.find("messages");
   if (given != nullptr && !command.chat) line.fail("messages", "takes --chat");
-  if (!command.chat) return continued(command, context, line.need_string("prompt"), *engine.tokenizer);
+  if (!command.chat)
+    return prompt_tokens(context, *engine.tokenizer, line.need_string("prompt"), command.first_tokens);
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   const std::string& system = command.writing.system;
   if (given == nullptr && !system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
@@ -220,9 +210,9 @@ std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& e
 }
 
 // Writes behind every line of --prompts, several at a time.
-void write_all(const GenerateCommand& command, const Engine& engine) {
+void answer_prompts(const GenerateCommand& command, const Engine& engine) {
   const WritingOptions& writing = command.writing;
-  Session session(engine.model, *engine.backend, engine.session);
+  Session session = engine.session();
   SavedContext before{session.new_sequence(), {}};
   if (!writing.load_cache.empty()) before = load_contexts(session, *engine.tokenizer, writing.load_cache);
   const int64_t cached = std::ssize(before.tokens);
@@ -239,22 +229,11 @@ void write_all(const GenerateCommand& command, const Engine& engine) {
   const auto answer = [&] {
     if (read == 0) warn_of_length(command, engine, cached, longest - cached);
     std::vector<nlohmann::ordered_json> answers;
-    for (std::span<const std::vector<int32_t>> rest = prompts; !rest.empty();) {
-      const auto n = static_cast<size_t>(
-          affordable_sequences(session, longest + writing.generate.max_new_tokens, std::ssize(rest)));
-      std::deque<Sequence> sequences;
-      std::vector<TextTask> tasks;
-      for (const std::vector<int32_t>& tokens : rest.first(n))
-        tasks.push_back({&sequences.emplace_back(session.fork(before.sequence, cached)), tokens});
-      std::vector<Answer> texts(n);
-      write_texts(session, *engine.tokenizer, tasks, {writing.generate, writing.stop}, !command.chat, texts);
-      stop_if(&interrupted());  // a text that was cut short is no answer
-      for (const Answer& text : texts) {
-        read += text.read;
-        written += std::ssize(text.generation.tokens);
-        answers.push_back(answer_json(text));
-      }
-      rest = rest.subspan(n);
+    for (const Answer& text :
+         write_texts(session, *engine.tokenizer, before, prompts, writing, !command.chat)) {
+      read += text.read;
+      written += std::ssize(text.generation.tokens);
+      answers.push_back(answer_json(text));
     }
     prompts.clear();
     return answers;
@@ -272,11 +251,11 @@ void run(GenerateCommand& command) {
   std::optional<std::string> text;
   if (command.prompt || command.prompt_file) text = prompt_text(command);
   const Engine engine = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
-  settle_sampling(command.writing, engine.model.spec.generation, command.common);
+  choose_sampling(command.writing, engine.model.spec.generation, command.common);
   GenerateOptions& options = command.writing.generate;
   if (!command.ignore_eos) options.eos_ids = engine.eos_ids();
   options.interrupted = &interrupted();
-  if (command.prompts) return write_all(command, engine);
+  if (command.prompts) return answer_prompts(command, engine);
   try {
     write(command, engine, text);
   } catch (const Interrupted&) {

@@ -65,25 +65,10 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
   begin_group(command, kMainOptions);
 }
 
-void settle_sampling(WritingOptions& options, const GenerationDefaults& model, const CommonOptions& common) {
+void choose_sampling(WritingOptions& options, const GenerationDefaults& model, const CommonOptions& common) {
   print_warnings(model.warnings, common.quiet);
-  const SamplingOptions& given = options.sampling;
-  const GenerationDefaults otherwise = given.as_model ? model : GenerationDefaults();
-  // A setting may be wrong as long as nothing uses it.
-  const auto take = [](auto& into, const auto& option, const auto& setting, bool used) {
-    into = option ? *option : used ? setting.get() : setting.value;
-  };
-  SamplerOptions& sampler = options.generate.sampler;
-  const bool writes = options.generate.max_new_tokens > 0;
-  take(sampler.temperature, given.temperature, otherwise.temperature, writes);
-  const bool samples = writes && sampler.temperature > 0.0F;
-  take(sampler.top_k, given.top_k, otherwise.top_k, samples);
-  take(sampler.top_p, given.top_p, otherwise.top_p, samples);
-  take(sampler.min_p, given.min_p, otherwise.min_p, samples);
-  take(sampler.repetition_penalty, given.repetition_penalty, model.repetition_penalty, writes);
-  sampler.seed = given.seed.value_or(0);
-  if (options.stop.empty()) options.stop = writes ? model.stop.get() : model.stop.value;
-  if (sampler.temperature > 0.0F) return;
+  settle_sampling(options, options.sampling, model);
+  if (options.generate.sampler.temperature > 0.0F) return;
   warn_idle(common, {"--top-k", "--top-p", "--min-p", "--seed"},
             "at temperature 0, where the likeliest token is always taken; use --temperature 0.7, say");
 }
@@ -141,14 +126,5 @@ void warn_of_escapes(const WritingOptions& options, const std::string& prompt, c
 }
 
 double rate(int64_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0.0; }
-
-std::optional<int64_t> reach_of(const RopeScaling& rope) {
-  const bool grows =
-      rope.type == RopeType::kDynamic || (rope.type == RopeType::kDynamicYarn && rope.factor <= 1.0);
-  if (grows) return std::nullopt;
-  if (rope.type == RopeType::kDefault) return rope.max_position_embeddings;
-  return std::max(rope.max_position_embeddings,
-                  static_cast<int64_t>(rope.factor * static_cast<double>(rope.original_ctx)));
-}
 
 }  // namespace lariat

@@ -1,26 +1,15 @@
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/text/text_context.h"
+#include "engine/text/generate.h"
 #include "tools/common.h"
 
 // The options and warnings of the subcommands that write text: generate and chat.
 namespace lariat {
 
-// Sampling as the command line has it; unset: the default.
-struct SamplingOptions {
-  bool as_model = false;  // defaults are what the checkpoint asks for; else the likeliest token
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
-  std::optional<int32_t> top_k;
-  std::optional<uint64_t> seed;
-};
-
-struct WritingOptions {
-  GenerateOptions generate;
+struct WritingOptions : AnswerOptions {
   SamplingOptions sampling;
-  std::vector<std::string> stop;
   std::string system;
   std::filesystem::path save_cache;
   ContextOptions load_cache;
@@ -30,9 +19,8 @@ struct WritingOptions {
 // --join. `most`: how many tokens are written by default, in words; "": as the number says.
 void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most = "");
 
-// Brings what the checkpoint asks for into generate.sampler and stop where the command line leaves it open;
-// with warnings, of the checkpoint and of options that change nothing.
-void settle_sampling(WritingOptions& options, const GenerationDefaults& model, const CommonOptions& common);
+// settle_sampling with warnings, of the checkpoint and of options that are ignored.
+void choose_sampling(WritingOptions& options, const GenerationDefaults& model, const CommonOptions& common);
 // {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"}
 nlohmann::ordered_json sampling_json(const SamplerOptions& sampler);
 // {"prefill_s", "prefill_tok_s", "decode_s", "decode_tok_s"}
@@ -44,8 +32,5 @@ void warn_of_escapes(const WritingOptions& options, const std::string& prompt, c
                      bool quiet);
 
 double rate(int64_t n, double seconds);  // n per second; 0 where no time has passed
-
-// The longest sequence that the model and its scaling are meant for; none for scalings that go on growing.
-std::optional<int64_t> reach_of(const RopeScaling& rope);
 
 }  // namespace lariat

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/text/logprobs.h"
+#include "engine/runtime/logprobs.h"
 #include "models/io/json_fields.h"
 #include "tools/common.h"
 

@@ -65,7 +65,7 @@ void run(const LogitsCommand& command) {
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t decode_from = std::min(command.decode_from.value_or(n), n);
   const Engine engine = open_engine(command.common, Reads::kTokens);
-  Session session(engine.model, *engine.backend, engine.session);
+  Session session = engine.session();
   Sequence sequence = session.new_sequence();
   if (!command.positions.empty())
     sequence.set_mrope_positions(read_positions(command.positions, tokens.size()));

@@ -36,7 +36,7 @@ bool several(const PasskeyCommand& command) { return command.tasks.size() > 1; }
 
 // Says how it is measured, in the form of a sweep's header. Several tasks are the columns of tables.
 nlohmann::ordered_json header_of(const PasskeyCommand& command, const Engine& runtime) {
-  nlohmann::ordered_json header = run_header(runtime, runtime.session, command.lengths);
+  nlohmann::ordered_json header = run_header(runtime, runtime.session_options, command.lengths);
   header["passkey"] = passkey_plan(command.passkeys, true);
   header["passkey"]["chat"] = command.chat;
   if (const auto& set = command.common.open.template_variables; !set.empty())
@@ -99,7 +99,7 @@ nlohmann::ordered_json to_json(const PasskeyCommand& command, const Measured& me
 // The options as they will be used: sorted, without repetitions, with the defaults filled in.
 void complete(PasskeyCommand& command, const Engine& runtime, Session& session) {
   const bool open = command.lengths.empty();
-  if (open) command.lengths = default_passkey_lengths(runtime.session.rope->original_ctx);
+  if (open) command.lengths = default_passkey_lengths(runtime.session_options.rope->original_ctx);
   sort_unique(command.lengths);
   while (open && command.lengths.size() > 1 && !fits_memory(session, command.lengths.back(), 2)) {
     print_warnings({fmt::format("the length {} is left out: its cache is larger than the memory that is free",
@@ -210,7 +210,7 @@ void run(PasskeyCommand& command) {
   const Engine runtime = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
   const TextCodec codec = prompt_codec(*runtime.tokenizer, runtime.chat ? &*runtime.chat : nullptr);
   command.passkeys.eos_ids = runtime.eos_ids();
-  Session session(runtime.model, *runtime.backend, runtime.session);
+  Session session = runtime.session();
   complete(command, runtime, session);
   warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
   const int64_t longest = command.lengths.back();
@@ -225,8 +225,10 @@ void run(PasskeyCommand& command) {
     if (!whole) break;
     const NeedleOptions needles{needle_task(task).value(), command.passkeys.needles.count};
     const auto before = static_cast<double>(all.size());
-    all.push_back(
-        {needles, answer_tokens(codec, needles), several(command) ? task : column_of(runtime.session), {}});
+    all.push_back({needles,
+                   answer_tokens(codec, needles),
+                   several(command) ? task : column_of(runtime.session_options),
+                   {}});
     whole =
         measure(command, session, codec, log ? &*log : nullptr, all.back(),
                 [&](double part, const std::string& note) { meter->show((before + part) / tasks, note); });

@@ -79,13 +79,13 @@ SweepRecords records_of(const PerplexityCommand& command, const std::vector<Perp
   std::vector<int64_t> lengths;
   lengths.reserve(results.size());
   for (const auto& result : results) lengths.push_back(result.ctx);
-  SweepRecords log{run_header(engine, engine.session, lengths), {}};
+  SweepRecords log{run_header(engine, engine.session_options, lengths), {}};
   log.header["text"] = {{"name", input_name(command.file.filename())}};
   for (const auto& result : results) {
     const bool growing = result.method == PerplexityMethod::kGrowing;
     nlohmann::ordered_json record = to_json(result);
     record.update({{"kind", growing ? "growing" : "perplexity"},
-                   {"scaling", column_of(engine.session)},
+                   {"scaling", column_of(engine.session_options)},
                    {"length", result.ctx}});
     record.update(labels_of(log.header, record));
     log.records.push_back(record);
@@ -96,7 +96,7 @@ SweepRecords records_of(const PerplexityCommand& command, const std::vector<Perp
 // Says all that the results depend on, in the form of a sweep's header.
 nlohmann::ordered_json header_of(const PerplexityCommand& command, const Engine& engine,
                                  const PerplexityOptions& options) {
-  nlohmann::ordered_json header = run_header(engine, engine.session, options.ctx);
+  nlohmann::ordered_json header = run_header(engine, engine.session_options, options.ctx);
   header["text"] = {{"name", command.file.filename().string()},
                     {"fingerprint", file_fingerprint(command.file)}};
   header["perplexity"] = {{"measured", true},
@@ -138,12 +138,12 @@ void run(const PerplexityCommand& command) {
   std::optional<LossJournal> journal;
   if (log) {
     journal.emplace(*log,
-                    nlohmann::ordered_json{{"scaling", column_of(runtime.session)},
+                    nlohmann::ordered_json{{"scaling", column_of(runtime.session_options)},
                                            {"length", std::ranges::max(options.ctx)}},
                     /*asked_for=*/true);
     options.journal = &*journal;
   }
-  Session session(runtime.model, *runtime.backend, runtime.session);
+  Session session = runtime.session();
   SavedContext context{session.new_sequence(), {}};
   if (!command.load_cache.empty()) context = load_contexts(session, tokenizer, command.load_cache);
   const size_t context_tokens = context.tokens.size();
@@ -195,7 +195,7 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
   if (!growing && !command.json) warn_idle(command.common, {"--buckets"}, "but what --json prints");
   PerplexityOptions options{.ctx = command.ctx,
                             .stride = command.stride,
-                            .step = command.step > 0 ? command.step : default_step(engine.session),
+                            .step = command.step > 0 ? command.step : default_step(engine.session_options),
                             .method = parse_perplexity_method(command.method),
                             .bos = text_bos(*engine.tokenizer),
                             .buckets = static_cast<int>(std::min<int64_t>(command.buckets[0], 1 << 20)),
@@ -205,7 +205,7 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
     throw UsageError("--buckets: give the ends in rising order, such as 8192,12288,16384");
   if (!options.ctx.empty()) return options;
   const auto wanted = [&](int64_t tokens) {
-    return default_ctx(options, engine.session.rope->original_ctx, tokens);
+    return default_ctx(options, engine.session_options.rope->original_ctx, tokens);
   };
   options.ctx = {wanted(text.size())};
   if (options.ctx[0] < wanted(int64_t{1} << 40) && !command.one_piece() && !command.common.quiet)

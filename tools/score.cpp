@@ -82,7 +82,7 @@ void warn_of_rounding(const Engine& engine, bool quiet) {
 void run(const ScoreCommand& command) {
   const Engine engine = open_engine(command.common);
   warn_of_rounding(engine, command.common.quiet);
-  Session session(engine.model, *engine.backend, engine.session);
+  Session session = engine.session();
   SavedContext context{session.new_sequence(), {}};
   if (!command.load_cache.empty()) context = load_contexts(session, *engine.tokenizer, command.load_cache);
   Scorer scorer(session, context, command.top, &interrupted());

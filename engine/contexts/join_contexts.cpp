@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/contexts/memory_check.h"
-#include "engine/text/text_context.h"
+#include "engine/runtime/request.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
 #include "kernels/step.h"

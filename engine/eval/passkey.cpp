@@ -3,12 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <deque>
+#include <utility>
 
 #include "engine/contexts/memory_check.h"
 #include "engine/interrupt.h"
-#include "engine/text/generate.h"
-#include "engine/text/text_context.h"
+#include "engine/runtime/scheduler.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -71,15 +70,7 @@ class LengthRun {
 
   void run(const PasskeyCellFn& on_cell) {
     for (auto& group : groups_) {
-      std::span<const size_t> open = group.open;
-      if (!open.empty()) extend_base(group);
-      while (!open.empty()) {
-        const int64_t most = options_.on_trial ? 1 : std::ssize(open);
-        const auto batch =
-            static_cast<size_t>(affordable_sequences(session_, length_ + options_.max_new_tokens, most));
-        answer(group, open.first(batch));
-        open = open.subspan(batch);
-      }
+      if (!group.open.empty()) answer(group);
       on_cell(group.cell);
     }
     if (progress_) progress_(1);
@@ -108,32 +99,27 @@ class LengthRun {
     base_tokens_.assign(wanted.begin(), wanted.end());
   }
 
-  void answer(Group& group, std::span<const size_t> trials) {
-    std::deque<Sequence> sequences;
-    std::vector<Prompt> prompts;
-    for (const size_t trial : trials) {
-      const std::span<const int32_t> rest =
-          std::span(group.prompts[trial]).subspan(static_cast<size_t>(group.shared));
-      prompts.push_back({&sequences.emplace_back(session_.fork(base_, group.shared)), rest});
+  void answer(Group& group) {
+    extend_base(group);
+    const int64_t most = options_.on_trial ? 1 : std::ssize(group.open);
+    Scheduler scheduler(session_, affordable_sequences(session_, length_ + options_.max_new_tokens, most));
+    for (const size_t trial : group.open) {
+      Request request{.tokens = group.prompts[trial],
+                      .prefix = &base_,
+                      .options = {.max_new_tokens = options_.max_new_tokens,
+                                  .eos_ids = options_.eos_ids,
+                                  .allow_non_finite = true,
+                                  .interrupted = options_.interrupted}};
+      request.on_end = [this, &group, trial](const Generation& result) {
+        if (result.stop_reason == StopReason::kInterrupted) throw Interrupted();
+        take_answer(group.cell.trials[trial], options_.needles.task, codec_.decode(result.tokens));
+        if (options_.on_trial) options_.on_trial(group.cell, static_cast<int64_t>(trial));
+        advance(kAnswerToken * options_.max_new_tokens);
+      };
+      scheduler.add(std::move(request));
     }
-    GenerateOptions greedy;
-    greedy.max_new_tokens = options_.max_new_tokens;
-    greedy.eos_ids = options_.eos_ids;
-    greedy.whatever = true;
-    const int64_t end = done_ + cost(group) * std::ssize(trials);
     int64_t before = 0;
-    const auto answers = generate(
-        session_, prompts, greedy,
-        [&](size_t, int32_t) {
-          advance(kAnswerToken);
-          return true;
-        },
-        [&](int64_t tokens) { advance(tokens - std::exchange(before, tokens)); });
-    done_ = end;  // an answer may end early
-    for (size_t i = 0; i < answers.size(); ++i) {
-      take_answer(group.cell.trials[trials[i]], options_.needles.task, codec_.decode(answers[i].tokens));
-      if (options_.on_trial) options_.on_trial(group.cell, static_cast<int64_t>(trials[i]));
-    }
+    scheduler.run([&](int64_t tokens) { advance(tokens - std::exchange(before, tokens)); });
   }
 
   Session& session_;

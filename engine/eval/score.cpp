@@ -6,7 +6,7 @@
 
 #include "engine/contexts/memory_check.h"
 #include "engine/interrupt.h"
-#include "engine/text/text_context.h"
+#include "engine/text/generate.h"
 #include "kernels/error.h"
 #include "models/text/unicode.h"
 
@@ -98,8 +98,7 @@ void Scorer::run(std::span<ScoredText* const> texts) {
 }
 
 void Scorer::read_all(std::span<Branch> branches, std::deque<Sequence>& sequences) {
-  std::vector<Prompt> prompts;
-  std::vector<std::pair<const Branch*, int64_t>> places;  // of the prompts, and their first positions
+  Scheduler scheduler(session_);
   for (Branch& branch : branches) {
     const auto tokens = to_read(*branch.texts.front());
     int64_t wanted = branch.end;  // whose logits are the first that are: it is read here
@@ -117,23 +116,24 @@ void Scorer::read_all(std::span<Branch> branches, std::deque<Sequence>& sequence
     branch.sequence = &sequence;
     if (held == branch.end) continue;
     read_ += branch.end - held;
-    places.emplace_back(&branch, held);
-    prompts.push_back({&sequence,
-                       tokens.subspan(static_cast<size_t>(held), static_cast<size_t>(branch.end - held)),
-                       wanted - held});
-  }
-  const auto take = [&](size_t i, int64_t first, const Matrix& logits) {
-    for (int64_t row = 0; row < logits.rows; ++row) {
-      const Logprobs logprobs(session_.backend(), logits.row_range(row, 1), top_);
-      const int64_t position = places[i].second + first + row + 1;  // that it predicts
-      for (ScoredText* text : places[i].first->texts) {
-        if (position >= text->from)
-          text->scores.push_back(logprobs.of(text->tokens[static_cast<size_t>(position)]));
+    Request request{.tokens = {tokens.begin(), tokens.begin() + branch.end},
+                    .sequence = &sequence,
+                    .options = {.max_new_tokens = 0, .interrupted = interrupted_},
+                    .logits_from = wanted};
+    request.on_logits = [this, &branch](int64_t first, const Matrix& logits) {
+      for (int64_t row = 0; row < logits.rows; ++row) {
+        const Logprobs logprobs(session_.backend(), logits.row_range(row, 1), top_);
+        const int64_t position = first + row + 1;  // that it predicts
+        for (ScoredText* text : branch.texts) {
+          if (position >= text->from)
+            text->scores.push_back(logprobs.of(text->tokens[static_cast<size_t>(position)]));
+        }
       }
-    }
-  };
+    };
+    scheduler.add(std::move(request));
+  }
   stop_if(interrupted_);
-  session_.forward(prompts, take, [&](int64_t) { stop_if(interrupted_); });
+  scheduler.run();
 }
 
 }  // namespace lariat

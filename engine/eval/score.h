@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/contexts/saved_context.h"
+#include "engine/runtime/logprobs.h"
 #include "engine/runtime/session.h"
-#include "engine/text/logprobs.h"
 #include "models/text/tokenizer.h"
 
 namespace lariat {

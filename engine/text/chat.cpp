@@ -47,7 +47,10 @@ std::vector<int32_t> marks_in(const Tokenizer& tokenizer, std::string_view text)
 }  // namespace
 
 Conversation::Conversation(Session& session, const Tokenizer& tokenizer, const ChatTemplate& chat_template)
-    : tokenizer_(tokenizer), template_(chat_template), context_(session, tokenizer) {}
+    : session_(session),
+      tokenizer_(tokenizer),
+      template_(chat_template),
+      context_{session.new_sequence(), {}} {}
 
 // The tokens that the cache is to hold before an answer.
 std::vector<int32_t> Conversation::rendered() const {
@@ -64,7 +67,8 @@ Answer Conversation::answer(const std::string& text, const AnswerOptions& option
   messages_.push_back(message("user", text));
   Answer answer;
   try {
-    context_.write(rendered(), options, /*goes_on=*/false, answer, on_text, progress);
+    continue_context(session_, tokenizer_, context_, rendered(), options, /*continues=*/false, answer,
+                     on_text, progress);
   } catch (...) {
     if (answer.generation.tokens.empty()) {
       messages_.erase(messages_.size() - 1);
@@ -92,7 +96,8 @@ void Conversation::set_system(const std::string& text) {
 void Conversation::reset() {
   const Messages none = Messages::array();
   messages_ = has_system(messages_) ? Messages::array({messages_.front()}) : none;
-  context_.truncate(std::ssize(before_));
+  context_.sequence.truncate(std::ssize(before_));
+  context_.tokens.resize(std::min(context_.tokens.size(), before_.size()));
 }
 
 void Conversation::restore(SavedContext context, const std::string& file) {
@@ -106,7 +111,7 @@ void Conversation::restore(SavedContext context, const std::string& file) {
     if (text != "[]") messages = parse_messages(text, file);  // it takes no empty list; here nothing was said
   }
   before_.assign(context.tokens.begin(), context.tokens.begin() + static_cast<std::ptrdiff_t>(before));
-  context_.restore(std::move(context));
+  context_ = std::move(context);
   messages_ = std::move(messages);
 }
 

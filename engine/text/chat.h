@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/text/text_context.h"
+#include "engine/text/generate.h"
 #include "models/text/chat_template.h"
 
 namespace lariat {
@@ -19,9 +19,7 @@ class Conversation {
 
   // A list of {"role", "content"}.
   const nlohmann::ordered_json& messages() const { return messages_; }
-  // The tokens that the cache holds, and perhaps a last one that it does not (TextContext).
-  const std::vector<int32_t>& tokens() const { return context_.tokens(); }
-  const Sequence& sequence() const { return context_.sequence(); }
+  const SavedContext& context() const { return context_; }
 
   // Adds the user's message and the model's answer to it, whose text `on_text` gets as it is written.
   // `progress` is called during the prefill. When options.generate.interrupted is set, the answer ends and
@@ -46,9 +44,10 @@ class Conversation {
  private:
   std::vector<int32_t> rendered() const;
 
+  Session& session_;
   const Tokenizer& tokenizer_;
   const ChatTemplate& template_;
-  TextContext context_;
+  SavedContext context_;
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
   std::vector<int32_t> before_;  // tokens in front of the first message
 };

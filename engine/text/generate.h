@@ -1,50 +1,71 @@
 #pragma once
-#include <atomic>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "engine/runtime/session.h"
-#include "engine/text/logprobs.h"
-#include "engine/text/sampler.h"
+#include "engine/contexts/saved_context.h"
+#include "engine/runtime/scheduler.h"
+#include "models/text/tokenizer.h"
 
+// The text side of generation: prompts to tokens, and new tokens to text.
 namespace lariat {
 
-struct GenerateOptions {
-  int64_t max_new_tokens = 128;
-  std::vector<int32_t> eos_ids;  // end the text; empty: none does (--ignore-eos)
-  SamplerOptions sampler;
-  std::span<const int32_t> cached;    // the tokens that the sequence holds before the prompt, for the penalty
-  std::optional<int64_t> logprobs{};  // asks for Generation::logprobs, with so many of the likeliest
-  bool whatever = false;              // goes on where no logit is a number, with some token: a measurement
-  const std::atomic<bool>* interrupted = nullptr;  // looked at after every token (Ctrl-C)
+// The settings that a text is written with.
+struct AnswerOptions {
+  GenerateOptions generate;
+  std::vector<std::string> stop;  // texts that end it and are no part of it
 };
 
-enum class StopReason { kLength, kEos, kStop, kInterrupted };
-std::string_view name_of(StopReason reason);  // "length", "eos", "stop", "interrupted"
-
-struct Generation {
-  std::vector<int32_t> tokens;       // the new ones; an ending eos is not among them
-  std::vector<TokenScore> logprobs;  // of each where asked for, before penalty and sampling
-  StopReason stop_reason = StopReason::kLength;
-  double prefill_seconds = 0, decode_seconds = 0;
-  int64_t decode_steps = 0;  // forward passes of one token
+struct Answer {
+  std::string text;
+  Generation generation;
+  int64_t reused = 0, read = 0;  // tokens before it: in the cache already, and prefilled
 };
 
-// Prefills `prompt` onto `sequence`, then samples and decodes. `on_token` sees each new token as it comes and
-// returns false to stop (stop strings); the sequence may then have read it already. `progress` is called
-// during the prefill.
-Generation generate(Session& session, Sequence& sequence, std::span<const int32_t> prompt,
-                    const GenerateOptions& options, const std::function<bool(int32_t)>& on_token,
-                    const Session::ProgressFn& progress = {});
+// Settings of a caller; unset: the default.
+struct SamplingOptions {
+  bool as_model = false;  // defaults are those of the checkpoint's generation config; else greedy decoding
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k;
+  std::optional<uint64_t> seed;
+};
+// Sets the sampler and, if there are none, the stop texts. Throws Error for a setting of the checkpoint that
+// is used and wrong.
+void settle_sampling(AnswerOptions& options, const SamplingOptions& given, const GenerationDefaults& model);
 
-// Behind several prompts in common steps, each with the random numbers that it has alone: its text is the one
-// of generate() within the rounding of kernels/backend.h (linear, attention). The times are those of all.
-std::vector<Generation> generate(Session& session, std::span<const Prompt> prompts,
-                                 const GenerateOptions& options,
-                                 const std::function<bool(size_t prompt, int32_t token)>& on_token,
-                                 const Session::ProgressFn& progress = {});
+// The tokens of `text` after `context`. A text begins once: the tokenizer's prefix (Tokenizer::prefix) stands
+// at its beginning at most once (`bos`: it is put there), and never after a context.
+std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Tokenizer& tokenizer,
+                                   std::string_view text, bool bos);
+// The context and the tokens of the text after it, which begins with a BOS if the tokenizer adds one; the
+// first `most` of these tokens only.
+std::vector<int32_t> prompt_tokens(std::span<const int32_t> context, const Tokenizer& tokenizer,
+                                   std::string_view text, std::optional<int64_t> most = {});
+
+using TextFn = std::function<bool(const std::string& piece)>;  // false: write no more
+using TextProgressFn = std::function<void(int64_t done, int64_t total)>;
+
+// Adds a request for tokens that are written to `answer` as text while they come: an exception leaves the
+// text so far. `continues`: as one text with its tokens, so that a leading space of the first new word is
+// kept. Tokenizer and answer must outlive the scheduler.
+void write_text(Scheduler& scheduler, const Tokenizer& tokenizer, Request request,
+                const AnswerOptions& options, bool continues, Answer& answer, const TextFn& on_text = {});
+
+// Makes the context hold `wanted`, whose common prefix with its tokens stays in the cache, and writes what
+// follows. The cache may then lack the last token. progress: of the prefill, in which Interrupted is thrown
+// when options.generate.interrupted is set; later it ends the text.
+void continue_context(Session& session, const Tokenizer& tokenizer, SavedContext& context,
+                      std::vector<int32_t> wanted, const AnswerOptions& options, bool continues,
+                      Answer& answer, const TextFn& on_text, const TextProgressFn& progress = {});
+// Prefills the token that the cache lacks, if max_ctx allows it.
+void prefill_rest(Session& session, SavedContext& context);
+
+// Writes what follows several texts, each of which begins with the context's tokens, as many at a time as
+// memory allows. Throws Interrupted.
+std::vector<Answer> write_texts(Session& session, const Tokenizer& tokenizer, const SavedContext& context,
+                                std::span<const std::vector<int32_t>> texts, const AnswerOptions& options,
+                                bool continues);
 
 }  // namespace lariat

@@ -78,7 +78,7 @@ class Draw {
 
 }  // namespace
 
-void CpuBackend::draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) {
+void CpuBackend::draw(const Matrix& logits, std::span<const Sampling> how, std::span<const double> uniforms) {
   drawn_.resize(static_cast<size_t>(logits.rows));
   find_largest(logits, drawn_);
   for (int64_t t = 0; t < logits.rows; ++t) {
@@ -87,8 +87,8 @@ void CpuBackend::draw(const Matrix& logits, const Sampling& how, std::span<const
     int32_t& id = drawn_[row];
     if (!std::isfinite(values[static_cast<size_t>(id)])) {
       id = -1 - id;
-    } else if (how.temperature > 0.0F) {
-      id = Draw(values).token(how, uniforms[row]);
+    } else if (!uniforms.empty() && how[row].temperature > 0.0F) {
+      id = Draw(values).token(how[row], uniforms[row]);
     }
   }
 }

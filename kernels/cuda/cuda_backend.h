@@ -66,7 +66,7 @@ class CudaBackend final : public Backend {
   void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
                       const Matrix& out) override;
   void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override;
-  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) override;
+  void draw(const Matrix& logits, std::span<const Sampling> how, std::span<const double> uniforms) override;
   void read_drawn(std::span<int32_t> ids) override;
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 

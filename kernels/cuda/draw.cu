@@ -75,8 +75,8 @@ struct alignas(16) Token {
 struct DrawArgs {
   const float* logits;
   int64_t stride, cols, n_chunks, n_parts;
-  Sampling how;
-  float bins_per_unit;
+  Sampling how[kRowsPerLaunch];
+  float bins_per_unit[kRowsPerLaunch];
   double one;      // the weight of the largest logit
   Amount* firsts;  // [rows][n_chunks]: the first place in a chunk
   RowSums* sums;   // [rows]
@@ -100,7 +100,7 @@ __device__ __forceinline__ Amount warp_first(Amount place) {
 __global__ void __launch_bounds__(kThreads) largest_kernel(const __grid_constant__ DrawArgs a) {
   LARIAT_SHARED(Amount, partial, kWarpSize);
   static_assert(kThreads == kBins);
-  if (blockIdx.y == 0 && a.how.temperature > 0.0F) {
+  if (blockIdx.y == 0 && a.how[blockIdx.x].temperature > 0.0F) {
     a.sums[blockIdx.x].bins[threadIdx.x] = {0, 0};
     if (threadIdx.x == 0) a.sums[blockIdx.x].likely = 0;
   }
@@ -150,13 +150,14 @@ __device__ __forceinline__ Tally block_prefix(const Tally& mine, Tally* partial)
 
 // Never falls when the logit falls.
 __device__ __forceinline__ unsigned bin_of(const DrawArgs& a, float largest, float logit) {
-  const float steps = (largest - logit) * a.bins_per_unit;
+  const float steps = (largest - logit) * a.bins_per_unit[blockIdx.x];
   return finite(logit) && steps < static_cast<float>(kNever) ? static_cast<unsigned>(steps) : kNever;
 }
 
 __device__ __forceinline__ Amount weight_of(const DrawArgs& a, float largest, float logit) {
   const double distance = static_cast<double>(logit) - static_cast<double>(largest);
-  return static_cast<Amount>(a.one * exp(distance / static_cast<double>(a.how.temperature)) + 0.5);
+  return static_cast<Amount>(a.one * exp(distance / static_cast<double>(a.how[blockIdx.x].temperature)) +
+                             0.5);
 }
 
 // Grid: rows by parts of 2048 columns. 256 threads, one for each bin; each weighs 8 tokens. Bound by
@@ -168,13 +169,14 @@ __global__ void __launch_bounds__(kThreads) weigh_kernel(const __grid_constant__
   LARIAT_SHARED(Amount, likely_of_warps, kWarpSize);
   LARIAT_SHARED(Tally, partial, kWarpSize);
   const float largest = largest_of(a).logit;
-  if (!finite(largest)) return;
+  const Sampling& how = a.how[blockIdx.x];
+  if (how.temperature <= 0.0F || !finite(largest)) return;
   const unsigned bin = threadIdx.x;
   counts[bin] = 0;
   weights[bin] = 0;
   __syncthreads();
 
-  const auto least = static_cast<Amount>(ceil(static_cast<double>(a.how.min_p) * a.one));
+  const auto least = static_cast<Amount>(ceil(static_cast<double>(how.min_p) * a.one));
   const int64_t first = blockIdx.y * kPart + threadIdx.x;
   float logits[kPerThread];
   Amount mine[kPerThread];     // their weights
@@ -304,14 +306,16 @@ __device__ Token walk(const DrawArgs& a, const Target& target, Board& board) {
   return found;
 }
 
-// Grid: one block per row, of one warp at temperature 0, else of 256 threads or, for long rows, 1024. Bound
-// by latency: of some ten barriers and two reads from L2 per cut, more where over 256 tokens share a bin.
+// Grid: one block per row, of one warp where every temperature is 0, else of 256 threads or, for long rows,
+// 1024. Bound by latency: of some ten barriers and two reads from L2 per cut, more where over 256 tokens
+// share a bin.
 __global__ void __launch_bounds__(kMaxThreads)
     draw_kernel(const __grid_constant__ DrawArgs a, const __grid_constant__ Uniforms uniforms) {
   LARIAT_SHARED(Board, boards, 1);
   Board& board = boards[0];
   const Largest largest = largest_of(a);
-  if (a.how.temperature <= 0.0F || !finite(largest.logit)) {
+  const Sampling& how = a.how[blockIdx.x];
+  if (how.temperature <= 0.0F || !finite(largest.logit)) {
     if (threadIdx.x == 0) a.ids[blockIdx.x] = finite(largest.logit) ? largest.id : -1 - largest.id;
     return;
   }
@@ -322,12 +326,11 @@ __global__ void __launch_bounds__(kMaxThreads)
                                  });
   Amount kept = all.weight;
   // Tokens behind all bins have no weight: cut off or not.
-  if (a.how.top_k > 0 && static_cast<Amount>(a.how.top_k) < all.tokens) {
-    kept = walk(a, {static_cast<Amount>(a.how.top_k), false}, board).weight;
+  if (how.top_k > 0 && static_cast<Amount>(how.top_k) < all.tokens) {
+    kept = walk(a, {static_cast<Amount>(how.top_k), false}, board).weight;
   }
-  if (a.how.top_p < 1.0F) {
-    const auto wanted =
-        static_cast<Amount>(ceil(static_cast<double>(a.how.top_p) * static_cast<double>(kept)));
+  if (how.top_p < 1.0F) {
+    const auto wanted = static_cast<Amount>(ceil(static_cast<double>(how.top_p) * static_cast<double>(kept)));
     kept = walk(a, {wanted < 1 ? 1 : wanted < kept ? wanted : kept, true}, board).weight;
   }
   kept = kept < sums.likely ? kept : sums.likely;
@@ -338,21 +341,21 @@ __global__ void __launch_bounds__(kMaxThreads)
 
 }  // namespace
 
-void CudaBackend::draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) {
+void CudaBackend::draw(const Matrix& logits, std::span<const Sampling> how,
+                       std::span<const double> uniforms) {
   const auto n = static_cast<size_t>(logits.rows);
   reserve(drawn_ids_, n * sizeof(int32_t));
   if (drawn_.bytes() < n * sizeof(int32_t)) {
     drawn_ = Buffer();
     drawn_ = allocate(n * sizeof(int32_t));
   }
-  const bool greedy = how.temperature <= 0.0F;
+  const bool greedy = uniforms.empty() ||
+                      std::ranges::all_of(how, [](const Sampling& row) { return row.temperature <= 0.0F; });
   DrawArgs a = {};
   a.stride = logits.stride;
   a.cols = logits.cols;
   a.n_chunks = ceil_div(logits.cols, kChunk);
   a.n_parts = greedy ? 0 : ceil_div(logits.cols, kPart);
-  a.how = how;
-  a.bins_per_unit = std::min(kBinsPerUnit / how.temperature, FLT_MAX);
   a.one = std::ldexp(1.0, 62 - static_cast<int>(std::bit_width(static_cast<uint64_t>(logits.cols))));
   const size_t most = std::min<size_t>(n, kRowsPerLaunch), parts = most * static_cast<size_t>(a.n_parts);
   const size_t token_bytes = parts * kPart * sizeof(Token), sum_bytes = greedy ? 0 : most * sizeof(RowSums);
@@ -366,6 +369,10 @@ void CudaBackend::draw(const Matrix& logits, const Sampling& how, std::span<cons
   for (size_t first = 0; first < n; first += kRowsPerLaunch) {
     const size_t count = std::min<size_t>(kRowsPerLaunch, n - first);
     const auto rows = static_cast<unsigned>(count);
+    for (size_t row = 0; !greedy && row < count; ++row) {
+      a.how[row] = how[first + row];
+      a.bins_per_unit[row] = std::min(kBinsPerUnit / a.how[row].temperature, FLT_MAX);
+    }
     a.logits = typed<float>(logits) + static_cast<int64_t>(first) * a.stride;
     a.ids = static_cast<int32_t*>(drawn_.data()) + first;
     launch(largest_kernel, dim3(rows, to_unsigned(a.n_chunks)), dim3(kThreads), 0, stream(), a);

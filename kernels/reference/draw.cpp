@@ -71,11 +71,13 @@ int32_t draw_row(const Matrix& logits, int64_t t, const Sampling& how, double un
 
 }  // namespace
 
-void ReferenceBackend::draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) {
+void ReferenceBackend::draw(const Matrix& logits, std::span<const Sampling> how,
+                            std::span<const double> uniforms) {
   drawn_.clear();
   for (int64_t t = 0; t < logits.rows; ++t) {
-    const double uniform = how.temperature > 0.0F ? uniforms[static_cast<size_t>(t)] : 0.0;
-    drawn_.push_back(draw_row(logits, t, how, uniform));
+    const auto row = static_cast<size_t>(t);
+    drawn_.push_back(uniforms.empty() ? draw_row(logits, t, {}, 0)
+                                      : draw_row(logits, t, how[row], uniforms[row]));
   }
 }
 

@@ -129,9 +129,9 @@ BENCHMARK(ProductOfForms)
 void Draw(benchmark::State& state) {
   const int64_t rows = state.range(0), vocab = 128256;
   const Tensor logits(gpu(), Rng(7).normals(rows * vocab), rows, vocab);
-  Sampling how;
-  how.temperature = state.range(1) == 0 ? 0.0F : 0.8F;
-  if (state.range(1) == 2) how.top_p = 0.9F;
+  const std::vector<Sampling> how(
+      static_cast<size_t>(rows),
+      {.temperature = state.range(1) == 0 ? 0.0F : 0.8F, .top_p = state.range(1) == 2 ? 0.9F : 1.0F});
   const std::vector<double> uniforms(static_cast<size_t>(rows), 0.4);
   repeat(state, static_cast<double>(rows), "tokens/s", [&] { gpu().draw(logits.view(), how, uniforms); });
 }

@@ -3,7 +3,6 @@
 #include <array>
 #include <deque>
 
-#include "engine/text/generate.h"
 #include "models/model_files.h"
 #include "models/positions/position_method.h"
 #include "models/text/tokenizer.h"
@@ -198,8 +197,7 @@ TEST_F(CudaEngine, DemoWritesWhatTheCpuWrites) {
     Sequence sequence = session.new_sequence();
     GenerateOptions options;
     options.max_new_tokens = 16;
-    std::vector<int32_t> tokens =
-        generate(session, sequence, prompt, options, [](int32_t) { return true; }).tokens;
+    std::vector<int32_t> tokens = generate(session, sequence, prompt, options).tokens;
     EXPECT_GE(sequence.cache().rerotations().count, 1);
     return tokens;
   };

@@ -3,8 +3,8 @@
 #include <deque>
 #include <optional>
 
-#include "engine/text/generate.h"
 #include "tests/engine/forwarding_backend.h"
+#include "tests/engine/generations.h"
 #include "tests/engine/saved_context_util.h"
 
 // Steps that run before the host knows their tokens, against a loop that runs none: the same tokens, and the
@@ -23,7 +23,7 @@ class AheadBackend : public ForwardingBackend {
     traits.asynchronous = asynchronous_;
     return traits;
   }
-  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) override {
+  void draw(const Matrix& logits, std::span<const Sampling> how, std::span<const double> uniforms) override {
     ForwardingBackend::draw(logits, how, uniforms);
     ops_when_drawn_ = ops();
   }
@@ -100,11 +100,10 @@ inline AheadOutcome run_ahead_case(Backend& backend, const AheadCase& c, std::ve
   Sequence sequence = session.new_sequence();
   std::vector<int32_t> tokens = some_tokens(static_cast<size_t>(c.prompt), model.spec.vocab_size);
   std::atomic<bool> interrupted = false;
-  GenerateOptions generating;
-  generating.max_new_tokens = c.max_new_tokens;
-  generating.sampler = c.sampler;
-  generating.eos_ids = std::move(eos_ids);
-  generating.interrupted = &interrupted;
+  const GenerateOptions generating{.max_new_tokens = c.max_new_tokens,
+                                   .eos_ids = std::move(eos_ids),
+                                   .sampler = c.sampler,
+                                   .interrupted = &interrupted};
   AheadOutcome outcome;
   std::vector<int32_t> seen;
   const auto on_token = [&](int32_t token) {
@@ -172,9 +171,7 @@ inline void check_batch_ahead(Backend& inner) {
     std::vector<Prompt> batch;
     for (const auto& prompt : prompts)
       batch.push_back({&sequences.emplace_back(session.new_sequence()), prompt});
-    GenerateOptions greedy;
-    greedy.max_new_tokens = kNew;
-    greedy.eos_ids.assign(eos_ids.begin(), eos_ids.end());
+    const GenerateOptions greedy{.max_new_tokens = kNew, .eos_ids = {eos_ids.begin(), eos_ids.end()}};
     std::vector<std::vector<int32_t>> texts;
     for (auto& text : generate(session, batch, greedy, [](size_t, int32_t) { return true; }))
       texts.push_back(std::move(text.tokens));

@@ -47,7 +47,8 @@ TEST_F(Ahead, NotANumberIsAnError) {
   class Broken : public AheadBackend {
    public:
     using AheadBackend::AheadBackend;
-    void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) override {
+    void draw(const Matrix& logits, std::span<const Sampling> how,
+              std::span<const double> uniforms) override {
       if (++draws_ == 4) logits.f32()[5] = INFINITY;
       AheadBackend::draw(logits, how, uniforms);
     }
@@ -57,9 +58,7 @@ TEST_F(Ahead, NotANumberIsAnError) {
   const Model model = open_f32(checkpoint_dir("llama_gqa"), broken);
   Session session(model, broken, f32_session());
   Sequence sequence = session.new_sequence();
-  const auto run = [&] {
-    generate(session, sequence, std::vector<int32_t>{1, 2, 3}, {}, [](int32_t) { return true; });
-  };
+  const auto run = [&] { generate(session, sequence, std::vector<int32_t>{1, 2, 3}, {}); };
   EXPECT_THROW(run(), Error);
   EXPECT_EQ(broken.steps_ahead(), 3);
   EXPECT_EQ(sequence.length(), 6);

@@ -1,10 +1,8 @@
 #pragma once
-#include <deque>
 #include <memory>
 #include <span>
 
-#include "engine/text/generate.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/generations.h"
 
 // Several sequences in one step against each alone, on any backend.
 namespace lariat::test {
@@ -27,20 +25,16 @@ inline std::vector<std::vector<int32_t>> batch_prompts(int64_t vocab_size,
 
 // The greedy continuation of each prompt, n tokens, decoded `together` at a time.
 inline std::vector<std::vector<int32_t>> greedy_texts(Session& session,
-                                                      std::vector<std::vector<int32_t>> texts,
-                                                      size_t together, int64_t n) {
-  GenerateOptions greedy;
-  greedy.max_new_tokens = n;
-  std::vector<std::vector<int32_t>> all;
-  for (size_t first = 0; first < texts.size(); first += together) {
-    std::deque<Sequence> sequences;
-    std::vector<Prompt> prompts;
-    for (size_t i = first; i < first + together; ++i)
-      prompts.push_back({&sequences.emplace_back(session.new_sequence()), texts[i]});
-    for (auto& text : generate(session, prompts, greedy, [](size_t, int32_t) { return true; }))
-      all.push_back(std::move(text.tokens));
-  }
-  return all;
+                                                      const std::vector<std::vector<int32_t>>& prompts,
+                                                      int64_t together, int64_t n) {
+  std::vector<std::vector<int32_t>> texts(prompts.size());
+  Scheduler scheduler(session, together);
+  for (size_t i = 0; i < prompts.size(); ++i)
+    scheduler.add({.tokens = prompts[i],
+                   .options = {.max_new_tokens = n},
+                   .on_end = [&texts, i](Generation text) { texts[i] = std::move(text.tokens); }});
+  scheduler.run();
+  return texts;
 }
 
 inline void check_batch_equals_separate_runs(Backend& backend, const SessionOptions& options,

@@ -26,47 +26,58 @@ TEST(Batch, EightSequencesDecodeTheTokensOfSeparateRuns) {
   check_batch_equals_separate_runs(cpu, {});  // 16-bit caches
 }
 
-// Greedy and drawn, with a penalty, an end and a stop, and scales that move: tokens, reasons and scores.
-TEST(Batch, TextsAreThoseOfSeparateGenerations) {
+// Texts with settings of their own that join at different steps, long prompts chunk by chunk, two of them
+// with a common prefix: tokens, reasons and scores of each are those of its run alone, bit for bit.
+TEST(Batch, RequestsThatJoinLaterAreThoseOfSeparateRuns) {
   CpuBackend backend(2);
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
-  const auto prompts = batch_prompts(model.spec.vocab_size);
-  for (const SessionOptions& options : {f32_session(), dynamic_session(model)}) {
-    for (const float temperature : {0.0F, 0.8F}) {
-      Session session(model, backend, options);
-      GenerateOptions generating;
-      generating.max_new_tokens = 20;
-      generating.sampler.temperature = temperature;
-      generating.sampler.repetition_penalty = 1.3F;
-      generating.sampler.seed = 5;
-      generating.logprobs = 2;
-      generating.eos_ids = {3, 14, 15};
-      std::vector<Generation> alone;
-      const auto goes_on = [](int32_t token) { return token % 17 != 0; };
-      for (const auto& prompt : prompts) {
-        Sequence sequence = session.new_sequence();
-        alone.push_back(generate(session, sequence, prompt, generating, goes_on));
-      }
-      std::deque<Sequence> sequences;
-      std::vector<Prompt> together;
-      for (const auto& prompt : prompts)
-        together.push_back({&sequences.emplace_back(session.new_sequence()), prompt});
-      const auto texts =
-          generate(session, together, generating, [&](size_t, int32_t token) { return goes_on(token); });
-      std::set<StopReason> reasons;
-      for (size_t i = 0; i < texts.size(); ++i) {
-        EXPECT_EQ(texts[i].tokens, alone[i].tokens) << i;
-        EXPECT_EQ(texts[i].stop_reason, alone[i].stop_reason) << i;
-        EXPECT_EQ(texts[i].decode_steps, alone[i].decode_steps) << i;
-        reasons.insert(texts[i].stop_reason);
-        ASSERT_EQ(texts[i].logprobs.size(), texts[i].tokens.size());
-        for (size_t k = 0; k < texts[i].logprobs.size(); ++k) {
-          EXPECT_NEAR(texts[i].logprobs[k].logprob, alone[i].logprobs[k].logprob, 2 * kSumOrderTolerance);
-          EXPECT_EQ(texts[i].logprobs[k].top.size(), 2U);
-        }
-      }
-      EXPECT_GT(reasons.size(), 1U) << "they are to end for different reasons";
+  auto prompts = batch_prompts(model.spec.vocab_size);
+  prompts[5] = prompts[7];
+  prompts[5].resize(270);
+  for (SessionOptions options : {f32_session(), dynamic_session(model)}) {
+    options.prefill_chunk = 64;
+    Session session(model, backend, options);
+    std::vector<Generation> alone(prompts.size()), texts(prompts.size());
+    const auto request = [&](size_t i, std::vector<Generation>& into) {
+      Request made{.tokens = prompts[i],
+                   .options = {.max_new_tokens = 20, .eos_ids = {3, 14, 15}, .logprobs = 2},
+                   .on_token = [](int32_t token) { return token % 17 != 0; },
+                   .on_end = [&into, i](Generation result) { into[i] = std::move(result); }};
+      if (i == 4)
+        made.sequence_options = {scaled_session(model, "yarn", 2).rope,
+                                 parse_position_method("dca/chunk=24/window=8", 64, 0)};
+      if (i % 2 == 1) made.options.sampler = {{0.8F, static_cast<int32_t>(10 * i)}, 1.3F, i};
+      return made;
+    };
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      Scheduler scheduler(session);
+      scheduler.add(request(i, alone));
+      scheduler.run();
     }
+    Scheduler scheduler(session);
+    std::vector<int64_t> done;
+    const auto progress = [&](int64_t n) { done.push_back(n); };
+    for (const size_t i : {6, 4, 0, 7, 5, 1, 2, 3}) {
+      scheduler.add(request(i, texts));
+      EXPECT_TRUE(scheduler.step(progress));
+    }
+    scheduler.run(progress);
+    const int64_t shared = options.rope ? 0 : kKvPage;
+    EXPECT_EQ(done.back(), 1 + 2 + 7 + 30 + 255 + 270 - shared + 257 + 300);
+    EXPECT_GT(done.size(), 12U) << "chunk by chunk";
+    std::set<StopReason> reasons;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      EXPECT_EQ(texts[i].tokens, alone[i].tokens) << i;
+      EXPECT_EQ(texts[i].stop_reason, alone[i].stop_reason) << i;
+      EXPECT_EQ(texts[i].decode_steps, alone[i].decode_steps) << i;
+      reasons.insert(texts[i].stop_reason);
+      ASSERT_EQ(texts[i].logprobs.size(), texts[i].tokens.size());
+      for (size_t k = 0; k < texts[i].logprobs.size(); ++k) {
+        EXPECT_EQ(texts[i].logprobs[k].logprob, alone[i].logprobs[k].logprob) << i;
+        EXPECT_EQ(texts[i].logprobs[k].top.size(), 2U);
+      }
+    }
+    EXPECT_GT(reasons.size(), 1U) << "they are to end for different reasons";
   }
 }
 

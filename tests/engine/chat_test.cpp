@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "engine/interrupt.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/generations.h"
 
 namespace lariat::test {
 namespace {
@@ -57,7 +57,7 @@ class ChatTest : public FolderTest {
     Session session(model_, backend_, session_options_);
     Sequence sequence = session.new_sequence();
     const auto prompt = tokenizer_.encode(template_->render(messages, true), false);
-    return generate(session, sequence, prompt, options_.generate, [](int32_t) { return true; }).tokens;
+    return generate(session, sequence, prompt, options_.generate).tokens;
   }
   // Says it: the answer is that of a fresh reading of all messages.
   Answer say_as_fresh(Conversation& conversation, const std::string& text) {
@@ -68,9 +68,9 @@ class ChatTest : public FolderTest {
   }
   // The cache holds a beginning of what the messages are rendered to.
   void expect_consistent(const Conversation& conversation) const {
-    const auto held =
-        std::span(conversation.tokens()).first(static_cast<size_t>(conversation.sequence().length()));
-    EXPECT_LE(conversation.tokens().size(), held.size() + 1);
+    const auto held = std::span(conversation.context().tokens)
+                          .first(static_cast<size_t>(conversation.context().sequence.length()));
+    EXPECT_LE(conversation.context().tokens.size(), held.size() + 1);
     const auto all = tokenizer_.encode(template_->render(conversation.messages(), false), false);
     ASSERT_LE(held.size(), all.size());
     EXPECT_TRUE(std::equal(held.begin(), held.end(), all.begin()));
@@ -96,7 +96,7 @@ TEST_F(ChatTest, EveryAnswerIsThatOfAFreshReading) {
     EXPECT_EQ(answer.reused, length) << "all that was there stays";
     EXPECT_GT(answer.read, 0);
     expect_consistent(conversation);
-    length = conversation.sequence().length();
+    length = conversation.context().sequence.length();
   }
   EXPECT_EQ(conversation.messages().size(), 6U);
 }
@@ -110,7 +110,7 @@ TEST_F(ChatTest, ATemplateMayForgetWhatWasSaid) {
       EXPECT_LT(answer.reused, length) << "the answer before is another now";
       EXPECT_GT(answer.reused, 5) << "but not what stands before it";
     }
-    length = conversation.sequence().length();
+    length = conversation.context().sequence.length();
   }
 }
 
@@ -142,7 +142,7 @@ TEST_F(ChatTest, AMessageInterruptedBeforeItsAnswerIsForgotten) {
   options_.generate.interrupted = &interrupted;
   EXPECT_THROW(say(conversation, kTurns[1]), Interrupted);
   EXPECT_EQ(conversation.messages(), before);
-  EXPECT_EQ(std::ssize(conversation.tokens()), conversation.sequence().length());
+  EXPECT_EQ(std::ssize(conversation.context().tokens), conversation.context().sequence.length());
   interrupted = false;
   say_as_fresh(conversation, kTurns[2]);
 }
@@ -158,10 +158,10 @@ TEST_F(ChatTest, AFullContextKeepsTheConversation) {
   expect_consistent(conversation);
   options_.generate.max_new_tokens = 1000;
   const Answer answer = say(conversation, "And");
-  EXPECT_LE(conversation.sequence().length(), 90);
+  EXPECT_LE(conversation.context().sequence.length(), 90);
   EXPECT_EQ(conversation.messages().back().at("content"), answer.text);
   conversation.reset();
-  EXPECT_EQ(conversation.sequence().length(), 0);
+  EXPECT_EQ(conversation.context().sequence.length(), 0);
   options_.generate.max_new_tokens = 10;
   say_as_fresh(conversation, kTurns[0]);
 }
@@ -214,7 +214,8 @@ TEST_F(ChatTest, GoesOnAfterItWasPutAway) {
   conversation.set_system("Be \"brief\".");
   say(conversation, kTurns[0]);
   const fs::path file = dir_ / "context";
-  save_context(*session_, conversation.sequence(), conversation.tokens(), file, conversation.note());
+  save_context(*session_, conversation.context().sequence, conversation.context().tokens, file,
+               conversation.note());
   const Answer expected = say(conversation, kTurns[1]);
 
   Session later(model_, backend_, session_options_);
@@ -240,11 +241,11 @@ TEST_F(ChatTest, StandsBehindATextThatIsNoConversation) {
   const int32_t bos = tokenizer_.bos_id().value();
   for (const std::string& turn : {kTurns[0], kTurns[1]}) {
     EXPECT_GE(say(conversation, turn).reused, n);
-    EXPECT_EQ(std::count(conversation.tokens().begin(), conversation.tokens().end(), bos), 1);
-    EXPECT_TRUE(std::equal(text.begin(), text.end(), conversation.tokens().begin()));
+    EXPECT_EQ(std::count(conversation.context().tokens.begin(), conversation.context().tokens.end(), bos), 1);
+    EXPECT_TRUE(std::equal(text.begin(), text.end(), conversation.context().tokens.begin()));
   }
   conversation.reset();
-  EXPECT_EQ(conversation.tokens(), text);
+  EXPECT_EQ(conversation.context().tokens, text);
 }
 
 // A text that filled its context, whose last token nothing has read: it stays through a message that does not
@@ -261,15 +262,16 @@ TEST_F(ChatTest, StandsBehindATextWhoseLastTokenNothingHasRead) {
   Conversation conversation(session, tokenizer_, *template_), loaded(longer, tokenizer_, *template_);
   conversation.restore({std::move(sequence), text, ""}, "context");
   EXPECT_THROW(say(conversation, kTurns[0]), ContextFull);
-  EXPECT_EQ(conversation.tokens(), text);
+  EXPECT_EQ(conversation.context().tokens, text);
   conversation.reset();
-  EXPECT_EQ(conversation.tokens(), text);
+  EXPECT_EQ(conversation.context().tokens, text);
   const fs::path file = dir_ / "context";
-  save_context(session, conversation.sequence(), conversation.tokens(), file, conversation.note());
+  save_context(session, conversation.context().sequence, conversation.context().tokens, file,
+               conversation.note());
   loaded.restore(load_context(longer, file), file.string());
-  EXPECT_EQ(loaded.tokens(), text);
+  EXPECT_EQ(loaded.context().tokens, text);
   EXPECT_EQ(say(loaded, kTurns[0]).reused, held);
-  EXPECT_TRUE(std::equal(text.begin(), text.end(), loaded.tokens().begin()));
+  EXPECT_TRUE(std::equal(text.begin(), text.end(), loaded.context().tokens.begin()));
 }
 
 TEST_F(ChatTest, ANoteThatIsNoneIsRefused) {
@@ -283,7 +285,7 @@ TEST_F(ChatTest, ANoteThatIsNoneIsRefused) {
     prefill(session, sequence, std::vector<int32_t>{1});
     const auto restore = [&] { conversation.restore({std::move(sequence), {1}, note}, "some.context"); };
     EXPECT_TRUE(names(error_of(restore), "some.context")) << note;
-    EXPECT_EQ(conversation.sequence().length(), 0);
+    EXPECT_EQ(conversation.context().sequence.length(), 0);
   }
 }
 
@@ -300,9 +302,10 @@ TEST_F(ChatTest, AConversationWithoutMessagesGoesOn) {
   EXPECT_THROW(conversation.answer(
                    std::string(80, 'a'), options_, [](const std::string&) { return true; }, later),
                Interrupted);
-  ASSERT_GT(conversation.tokens().size(), 0U);
+  ASSERT_GT(conversation.context().tokens.size(), 0U);
   const fs::path file = dir_ / "context";
-  save_context(session, conversation.sequence(), conversation.tokens(), file, conversation.note());
+  save_context(session, conversation.context().sequence, conversation.context().tokens, file,
+               conversation.note());
   loaded.restore(load_context(session, file), file.string());
   EXPECT_TRUE(loaded.messages().empty());
   interrupted = false;
@@ -318,10 +321,10 @@ TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
   session_options_.rope = resolve_rope(model_.spec.rope(), rope);
   Conversation& conversation = begin();
   for (int i = 0; i < 6; ++i) say(conversation, kTurns[static_cast<size_t>(i) % 3]);
-  const int64_t length = conversation.sequence().length();
+  const int64_t length = conversation.context().sequence.length();
   EXPECT_GT(length, 128);
-  EXPECT_GT(conversation.sequence().cache().rerotations().count, 2);
-  EXPECT_EQ(conversation.sequence().cache().frequencies(),
+  EXPECT_GT(conversation.context().sequence.cache().rerotations().count, 2);
+  EXPECT_EQ(conversation.context().sequence.cache().frequencies(),
             frequencies_for(session_->options(), session_->rope(), length));
   expect_consistent(conversation);
   conversation.reset();  // and shrinks back

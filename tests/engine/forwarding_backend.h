@@ -72,7 +72,7 @@ class ForwardingBackend : public Backend {
   void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) override {
     counted().combine_experts(x, routing, add, out);
   }
-  void draw(const Matrix& logits, const Sampling& how, std::span<const double> uniforms) override {
+  void draw(const Matrix& logits, std::span<const Sampling> how, std::span<const double> uniforms) override {
     counted().draw(logits, how, uniforms);
   }
   void read_drawn(std::span<int32_t> ids) override { inner_.read_drawn(ids); }

@@ -2,10 +2,9 @@
 // The numbers are made by tools/lab/golden/checkpoints.py.
 #include <algorithm>
 
-#include "engine/text/generate.h"
 #include "kernels/error.h"
 #include "kernels/reference/reference_backend.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/generations.h"
 
 namespace lariat::test {
 namespace {
@@ -70,10 +69,8 @@ TEST_P(GoldenCheckpoint, GreedyTokens) {
   const Model model = open_f32(dir(), backend);
   Session session(model, backend, f32_session());
   Sequence sequence = session.new_sequence();
-  GenerateOptions options;
   const std::vector<int32_t> greedy = int_tensor(expected, "greedy");
-  options.max_new_tokens = static_cast<int64_t>(greedy.size());
-  const Generation result = generate(session, sequence, prompt, options, [](int32_t) { return true; });
+  const Generation result = generate(session, sequence, prompt, {.max_new_tokens = std::ssize(greedy)});
   EXPECT_EQ(result.tokens, greedy);
   EXPECT_EQ(result.stop_reason, StopReason::kLength);
 }

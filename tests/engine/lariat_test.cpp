@@ -28,12 +28,12 @@ TEST(EngineOpen, ReadsWhatIsAskedFor) {
   ASSERT_TRUE(engine.tokenizer);
   EXPECT_FALSE(engine.chat);
   EXPECT_EQ(engine.eos_ids(), engine.model.spec.eos_token_ids);
-  EXPECT_EQ(engine.session.max_ctx, 99);
-  EXPECT_EQ(engine.session.k_dtype, DType::kF16);
-  EXPECT_EQ(engine.session.v_dtype, engine.model.weights.embed.m.dtype);
-  EXPECT_EQ(*engine.session.rope, engine.model.spec.rope());
+  EXPECT_EQ(engine.session_options.max_ctx, 99);
+  EXPECT_EQ(engine.session_options.k_dtype, DType::kF16);
+  EXPECT_EQ(engine.session_options.v_dtype, engine.model.weights.embed.m.dtype);
+  EXPECT_EQ(*engine.session_options.rope, engine.model.spec.rope());
   EXPECT_TRUE(engine.warnings.empty());
-  EXPECT_FALSE(engine.session.on_saturated) << "nobody is told";
+  EXPECT_FALSE(engine.session_options.on_saturated) << "nobody is told";
   // A folder without a tokenizer is enough for ids of tokens.
   EXPECT_FALSE(
       Engine::open(checkpoint_dir("llama_gqa"), {.reads = Reads::kTokens, .device = "cpu"}).tokenizer);
@@ -63,8 +63,8 @@ TEST_F(OpenedFolder, AConfigAsksForAPositionMethod) {
     const Engine engine =
         Engine::open(dir_ / "model", {.reads = Reads::kTokens, .device = "cpu", .position_method = method});
     EXPECT_EQ(engine.model.spec.warnings.size(), config.contains(kDual) ? 1U : 0U);
-    Session session(engine.model, *engine.backend, engine.session);
-    return std::pair(engine.session.positions.name,
+    Session session = engine.session();
+    return std::pair(engine.session_options.positions.name,
                      all_logits(session, some_tokens(200, engine.model.spec.vocab_size), 150));
   };
   const auto plain = logits("");
@@ -120,7 +120,7 @@ TEST(EngineMove, AModelGoesBeforeTheBackendThatHoldsIt) {
 TEST(EngineOpen, SessionsOfOtherScalings) {
   OpenOptions options{.reads = Reads::kTokens, .device = "cpu", .rope_steps = 0};
   const Engine engine = Engine::open(demo_dir(), options);
-  EXPECT_EQ(engine.session.k_dtype, DType::kF16) << "no scaling, and nothing moves";
+  EXPECT_EQ(engine.session_options.k_dtype, DType::kF16) << "no scaling, and nothing moves";
   const RopeScaling dynamic = resolve_rope(engine.model.spec.rope(), {.scaling = "dynamic"});
   EXPECT_EQ(engine.session_for(dynamic).k_dtype, DType::kF32);
   EXPECT_EQ(*engine.session_for(dynamic).rope, dynamic);
@@ -128,7 +128,7 @@ TEST(EngineOpen, SessionsOfOtherScalings) {
   EXPECT_TRUE(Engine::open(demo_dir(), options).warnings.empty());
   options.kv_dtype.keys = DType::kF16;
   const Engine rounds = Engine::open(demo_dir(), options);
-  EXPECT_EQ(rounds.session.k_dtype, DType::kF16);
+  EXPECT_EQ(rounds.session_options.k_dtype, DType::kF16);
   ASSERT_EQ(rounds.warnings.size(), 1U);
   EXPECT_TRUE(names(rounds.warnings[0], "`rope_steps` exact | f16 | `kv_dtype` f32"));
 }

@@ -1,7 +1,6 @@
 // What a number may depend on: not the run, not the threads, not how far from the beginning its token stands.
-#include "engine/text/generate.h"
 #include "kernels/reference/reference_backend.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/generations.h"
 
 namespace lariat::test {
 namespace {
@@ -71,13 +70,10 @@ std::vector<int32_t> story(int threads, DType dtype, double temperature) {
   if (dtype == DType::kF32) session_options = f32_session();
   Session session(model, backend, session_options);
   Sequence sequence = session.new_sequence();
-  GenerateOptions options;
-  options.max_new_tokens = 150;
-  options.sampler.temperature = temperature;
-  options.sampler.seed = 11;
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < 100; ++i) prompt.push_back(5 + i * 7 % 250);
-  return generate(session, sequence, prompt, options, [](int32_t) { return true; }).tokens;
+  const SamplerOptions sampler{{.temperature = static_cast<float>(temperature)}, 1.0F, 11};
+  return generate(session, sequence, prompt, {.max_new_tokens = 150, .sampler = sampler}).tokens;
 }
 
 TEST(Numbers, ASeedAndANumberOfThreadsGiveOneText) {

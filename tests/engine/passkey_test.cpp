@@ -6,9 +6,8 @@
 #include <set>
 
 #include "engine/rope_options.h"
-#include "engine/text/generate.h"
 #include "models/text/tokenizer.h"
-#include "tests/engine/engine_test_util.h"
+#include "tests/engine/generations.h"
 
 namespace lariat::test {
 namespace {
@@ -251,10 +250,8 @@ TEST_P(PasskeyRunTest, AnswersEqualThoseOfPromptsRunWholeAndAlone) {
     ASSERT_EQ(cell.trials.size(), 2U);
     for (int64_t i = 0; i < 2; ++i) {
       Sequence sequence = session.new_sequence();
-      GenerateOptions generate_options;
-      generate_options.max_new_tokens = options_.max_new_tokens;
       const auto prompt = prompts.build(kLength, needles_of(options_, kLength, cell.depth, i));
-      const auto alone = generate(session, sequence, prompt, generate_options, [](int32_t) { return true; });
+      const auto alone = generate(session, sequence, prompt, {.max_new_tokens = options_.max_new_tokens});
       EXPECT_EQ(cell.trials[static_cast<size_t>(i)].answer, codec_.decode(alone.tokens)) << cell.depth;
     }
   }

@@ -1,4 +1,4 @@
-#include "engine/text/sampler.h"
+#include "engine/runtime/sampler.h"
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,8 @@ class HostSampler {
     std::vector<float> copy(logits.begin(), logits.end());
     const Matrix row(copy.data(), DType::kF32, 1, static_cast<int64_t>(copy.size()));
     const double uniform = sampler_.prepare(row, history);
-    cpu_.draw(row, options_, {&uniform, 1});
+    const Sampling how = options_;
+    cpu_.draw(row, {&how, 1}, {&uniform, 1});
     int32_t drawn = 0;
     cpu_.read_drawn({&drawn, 1});
     return Sampler::checked(drawn);

@@ -52,7 +52,7 @@ class SaturatedKeys : public FolderTest {
   }
   // For how many golden tokens the next one is right; those from `decoded` on are read one by one.
   int64_t right(const Engine& engine, size_t decoded) {
-    Session session(engine.model, *engine.backend, engine.session);
+    Session session = engine.session();
     return golden_argmaxes(all_logits(session, ids_, decoded));
   }
 
@@ -79,7 +79,7 @@ TEST_F(SaturatedKeys, AreToldOfOnce) {
 TEST_F(SaturatedKeys, OfADecodeAreToldOfAtTheEnd) {
   const Engine engine = open();
   {
-    Session session(engine.model, *engine.backend, engine.session);
+    Session session = engine.session();
     Sequence sequence = session.new_sequence();
     for (const int32_t token : ids_) decode(session, sequence, token);
     EXPECT_EQ(told_.size(), 0U);

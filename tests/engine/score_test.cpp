@@ -15,7 +15,7 @@ constexpr double kLogprobTolerance = 1e-4;  // float32 transformers is itself ro
 
 TEST(GoldenScore, ContinuationsAsTransformersAndTheHarness) {
   const Engine engine = Engine::open(demo_dir(), {.device = "cpu", .dtype = DType::kF32});
-  SessionOptions options = engine.session;
+  SessionOptions options = engine.session_options;
   options.k_dtype = options.v_dtype = DType::kF32;
   Session session(engine.model, *engine.backend, options);
   const SavedContext nothing{session.new_sequence(), {}};

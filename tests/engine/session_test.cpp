@@ -1,11 +1,10 @@
 #include "engine/runtime/session.h"
 
-#include "engine/text/generate.h"
 #include "kernels/error.h"
 #include "models/io/json_file.h"
 #include "models/text/tokenizer.h"
-#include "tests/engine/engine_test_util.h"
 #include "tests/engine/forwarding_backend.h"
+#include "tests/engine/generations.h"
 
 namespace lariat::test {
 namespace {
@@ -43,18 +42,14 @@ TEST_F(SessionTest, GenerationStopsWhenTheContextIsFull) {
   options.max_ctx = 6;
   Session session(model_, backend_, options);
   Sequence sequence = session.new_sequence();
-  GenerateOptions generate_options;
-  generate_options.max_new_tokens = 100;
-  const auto result = generate(session, sequence, std::vector<int32_t>{1, 2, 3}, generate_options,
-                               [](int32_t) { return true; });
+  const auto result = generate(session, sequence, std::vector<int32_t>{1, 2, 3}, {.max_new_tokens = 100});
   EXPECT_EQ(result.tokens.size(), 4U);  // three fed back, and the one that the full context still predicts
   EXPECT_EQ(result.stop_reason, StopReason::kLength);
 }
 
 TEST_F(SessionTest, StopsAtEosAndWhenTheCallerSaysSo) {
   Session session(model_, backend_, f32_session());
-  GenerateOptions options;
-  options.max_new_tokens = 8;
+  GenerateOptions options{.max_new_tokens = 8};
   const auto run = [&](const std::function<bool(int32_t)>& on_token) {
     Sequence sequence = session.new_sequence();
     return generate(session, sequence, std::vector<int32_t>{1, 2, 3}, options, on_token);
@@ -79,9 +74,7 @@ TEST(Demo, GreedyTokensAreThoseOfTransformers) {
   Sequence sequence = session.new_sequence();
   const auto prompt = golden["prompt_tokens"].get<std::vector<int32_t>>();
   EXPECT_EQ(Tokenizer::load(demo_dir()).encode(golden["prompt"].get<std::string>(), true), prompt);
-  GenerateOptions options;
-  options.max_new_tokens = 200;
-  const auto result = generate(session, sequence, prompt, options, [](int32_t) { return true; });
+  const auto result = generate(session, sequence, prompt, {.max_new_tokens = 200});
   EXPECT_EQ(result.tokens, golden["tokens"].get<std::vector<int32_t>>());
 }
 

@@ -68,7 +68,7 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
 
   // Where all caches are stale there are no second columns, and the first ones are those.
   options_.scalings = {"dynamic"};
-  engine_.session.stale_cache = true;
+  engine_.session_options.stale_cache = true;
   const SweepRecords stale = run("stale.jsonl");
   ASSERT_EQ(stale.records.size(), 1U);
   EXPECT_EQ(stale.records[0]["scaling"], "dynamic");
@@ -170,7 +170,7 @@ TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
     for (const auto& [kind, one] : measured.seconds_left({measured.header(), {}})) seconds += one;
     EXPECT_GT(seconds, static_cast<double>(longest));  // of one second for each token
 
-    Session session(engine_.model, *engine_.backend, engine_.session);
+    Session session = engine_.session();
     Session* const one = &session;
     const TokenSource text(std::vector<int32_t>(3000, 1));
     for (const PerplexityMethod method :

@@ -13,6 +13,15 @@ struct DrawCase {
   Sampling how;
   LogitFill fill = LogitFill::kNormal;
   int64_t rows = 9, gap = 0;
+
+  // Settings of each row: of four or more sampled rows every third one is greedy, and every third has others.
+  std::vector<Sampling> of_rows() const {
+    std::vector<Sampling> all(static_cast<size_t>(rows), how);
+    for (size_t t = 0; rows > 3 && how.temperature > 0 && t < all.size(); ++t) {
+      if (t % 3 > 0) all[t] = t % 3 == 1 ? Sampling{} : Sampling{1.3F, 5, 0.8F, 0.01F};
+    }
+    return all;
+  }
 };
 
 inline void PrintTo(const DrawCase& c, std::ostream* out) {
@@ -72,14 +81,15 @@ inline std::vector<float> logits_of(const DrawCase& c) {
   return logits;
 }
 
-// Draws from each row, with a uniform number for each.
+// Draws from each row, with settings and a uniform number for each.
 inline std::vector<int32_t> drawn_from(Backend& backend, const std::vector<float>& logits,
-                                       const Sampling& how, const std::vector<double>& uniforms,
+                                       const std::vector<Sampling>& how, const std::vector<double>& uniforms,
                                        int64_t gap = 0) {
   const auto rows = static_cast<int64_t>(uniforms.size());
   const Tensor tensor(backend, logits, rows, static_cast<int64_t>(logits.size()) / rows, DType::kF32, gap);
   std::vector<int32_t> ids(uniforms.size(), -77);
-  backend.draw(tensor.view(), how, how.temperature > 0 ? std::span(uniforms) : std::span<const double>());
+  const bool greedy = std::ranges::all_of(how, [](const Sampling& row) { return row.temperature <= 0; });
+  backend.draw(tensor.view(), how, greedy ? std::span<const double>() : std::span(uniforms));
   backend.read_drawn(ids);
   return ids;
 }
@@ -92,15 +102,16 @@ inline void check_draw(Backend& tested, Backend& reference, const DrawCase& c) {
   uniforms.resize(static_cast<size_t>(c.rows));
   if (c.rows == 1) uniforms = {0.6};
   const std::vector<float> logits = logits_of(c);
-  const std::vector<int32_t> actual = drawn_from(tested, logits, c.how, uniforms, c.gap);
-  const std::vector<int32_t> expected = drawn_from(reference, logits, c.how, uniforms);
+  const std::vector<Sampling> how = c.of_rows();
+  const std::vector<int32_t> actual = drawn_from(tested, logits, how, uniforms, c.gap);
+  const std::vector<int32_t> expected = drawn_from(reference, logits, how, uniforms);
   for (int64_t t = 0; t < c.rows; ++t) {
     const auto i = static_cast<size_t>(t);
     if (actual[i] == expected[i]) continue;
     const double below = std::max(0.0, uniforms[i] - 1e-9), above = std::min(1 - 0x1p-53, uniforms[i] + 1e-9);
     const std::vector<float> row(logits.begin() + t * c.cols, logits.begin() + (t + 1) * c.cols);
-    EXPECT_TRUE(actual[i] == drawn_from(reference, row, c.how, {below})[0] ||
-                actual[i] == drawn_from(reference, row, c.how, {above})[0])
+    EXPECT_TRUE(actual[i] == drawn_from(reference, row, {how[i]}, {below})[0] ||
+                actual[i] == drawn_from(reference, row, {how[i]}, {above})[0])
         << "u = " << uniforms[i] << ": " << actual[i] << ", expected " << expected[i];
   }
 }
@@ -117,14 +128,15 @@ inline void check_draw_distribution(Backend& backend) {
     for (double x : p) logits.push_back(static_cast<float>(std::log(x)));  // log(0) is -inf
   }
   std::vector<int> counts(p.size());
-  for (int32_t id : drawn_from(backend, logits, {1.0F}, uniforms)) ++counts.at(static_cast<size_t>(id));
+  for (int32_t id : drawn_from(backend, logits, std::vector(uniforms.size(), Sampling{1.0F}), uniforms))
+    ++counts.at(static_cast<size_t>(id));
   for (size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(counts[i], kDraws * p[i], 1.0) << i;
 }
 
 inline void check_draw_oddities(Backend& backend) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const auto one = [&](const std::vector<float>& row, const Sampling& how, double uniform = 0.5) {
-    return drawn_from(backend, row, how, {uniform})[0];
+    return drawn_from(backend, row, {how}, {uniform})[0];
   };
   for (const Sampling& how : {Sampling{}, Sampling{1.0F}}) {
     EXPECT_EQ(one({nan, nan}, how), -1);
@@ -172,7 +184,8 @@ inline void check_embed_of_drawn(Backend& tested, Backend& reference) {
   std::vector<int32_t> order;
   for (size_t row = 0; row < kRows; ++row) order.push_back(drawn_token((row * 7 + 3) % kRows));
   order[4] = 9;  // which was not drawn
-  for (const Sampling& how : {Sampling{}, Sampling{.temperature = 0.8F}, Sampling{}}) {
+  for (const float temperature : {0.0F, 0.8F, 0.0F}) {
+    const std::vector<Sampling> how(kRows, {.temperature = temperature});
     const std::vector<int32_t> expected = drawn_from(reference, values, how, uniforms);
     EXPECT_LT(expected[5], 0);
     tested.draw(logits.view(), how, uniforms);

@@ -13,8 +13,8 @@
 #include <exception>
 #include <string>
 
+#include "engine/runtime/scheduler.h"
 #include "engine/stopwatch.h"
-#include "engine/text/generate.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "models/config.h"
 #include "models/model.h"
@@ -44,12 +44,15 @@ int64_t one_round(Session& session, Sequence& kept) {
   int64_t tokens = 0;
   for (const int64_t length : {3, 400, 64, 1100, 700, 1, 300}) {
     kept.truncate(0);
-    const auto prompt = prompt_of(length, session.model().spec.vocab_size);
-    generate(session, kept, prompt, options, [](int32_t) { return true; });
-    Sequence branch = session.fork(kept, length);
-    generate(session, branch, std::span(prompt).first(1), options, [](int32_t) { return true; });
-    Sequence fresh = session.new_sequence();
-    generate(session, fresh, prompt, options, [](int32_t) { return true; });
+    auto prompt = prompt_of(length, session.model().spec.vocab_size);
+    Scheduler scheduler(session);
+    scheduler.add({.tokens = prompt, .sequence = &kept, .options = options});
+    scheduler.run();
+    scheduler.add({.tokens = prompt, .options = options});
+    prompt.push_back(prompt.front());
+    const Sequence prefix = session.fork(kept, length);
+    scheduler.add({.tokens = prompt, .prefix = &prefix, .options = options});
+    scheduler.run();
     tokens += 2 * length + 1 + 3 * options.max_new_tokens;
   }
   return tokens;

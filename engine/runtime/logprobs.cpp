@@ -1,4 +1,4 @@
-#include "engine/text/logprobs.h"
+#include "engine/runtime/logprobs.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "engine/text/sampler.h"
+#include "engine/runtime/sampler.h"
 
 #include "kernels/error.h"
 

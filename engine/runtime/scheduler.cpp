@@ -1,0 +1,196 @@
+#include "engine/runtime/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/interrupt.h"
+
+namespace lariat {
+
+Scheduler::Text::Text(Request given, Session& session)
+    : request(std::move(given)),
+      prompt_tokens(std::ssize(request.tokens)),
+      wanted(request.options.max_new_tokens),
+      sampler(request.options.sampler, session.backend()) {
+  // The last new token needs no logits after it; nor does a token that fills the context.
+  const int64_t max_ctx = session.options().max_ctx;
+  if (max_ctx > 0) wanted = std::min(wanted, max_ctx - prompt_tokens + 1);
+}
+
+// Prepares the text's logits, f32 [1, vocab], for a draw; returns the uniform number for it.
+double Scheduler::Text::prepare(Backend& backend, const Matrix& logits) {
+  if (request.options.logprobs) logprobs.emplace(backend, logits, *request.options.logprobs);
+  return sampler.prepare(logits, request.tokens);
+}
+
+// Takes the token that was drawn; it may end the text.
+void Scheduler::Text::accept(Session& session, int32_t drawn) {
+  const GenerateOptions& options = request.options;
+  if (drawn < 0) session.report_not_finite();
+  const int32_t token = options.allow_non_finite ? token_of(drawn) : Sampler::checked(drawn);
+  const auto end = [&](StopReason reason) {
+    result.stop_reason = reason;
+    ended = true;
+  };
+  if (std::ranges::count(options.eos_ids, token) > 0) return end(StopReason::kEos);
+  result.tokens.push_back(token);
+  if (logprobs) result.logprobs.push_back(logprobs->of(token));
+  request.tokens.push_back(token);
+  if (request.on_token && !request.on_token(token)) return end(StopReason::kStop);
+  if (options.interrupted != nullptr && options.interrupted->load()) return end(StopReason::kInterrupted);
+  ended = std::ssize(result.tokens) == wanted;
+}
+
+void Scheduler::add(Request request) {
+  check_prompt(std::span(request.tokens).subspan(static_cast<size_t>(request.held())));
+  check_length(session_.options(), std::ssize(request.tokens));
+  waiting_.emplace_back(std::move(request), session_);
+}
+
+bool Scheduler::step(const Session::ProgressFn& progress) {
+  if (!running_.empty()) decode();
+  if (!ahead_) prefill(progress);  // else a callback has added a request: it joins after that step
+  return !running_.empty() || !waiting_.empty();
+}
+
+// The sequence of a request without one. It shares whole chunks of its prompt with a running request if their
+// keys are the same: one scaling that does not depend on the length, and no position method.
+Sequence Scheduler::new_sequence(const Text& text) {
+  if (text.request.prefix) return session_.fork(*text.request.prefix, text.request.prefix->length());
+  Sequence made = session_.new_sequence(text.request.sequence_options);
+  if (made.rope().depends_on_length() || !made.method().name.empty()) return made;
+  const int64_t unit = std::max(session_.options().prefill_chunk / kKvPage, int64_t{1}) * kKvPage;
+  const Sequence* longest = nullptr;
+  int64_t shared = 0;
+  for (const Text& other : running_) {
+    const Sequence& sequence = *other.request.sequence;
+    const bool alike = sequence.rope() == made.rope() && sequence.method().name.empty();
+    if (!alike || !sequence.positions().mrope().empty()) continue;
+    const int64_t common = std::min({common_prefix(other.request.tokens, text.request.tokens),
+                                     other.prompt_tokens, text.prompt_tokens - 1});
+    if (common / unit * unit > shared) longest = &sequence;
+    shared = std::max(shared, common / unit * unit);
+  }
+  return longest ? session_.fork(*longest, shared) : std::move(made);
+}
+
+// The tokens of a text that are prefilled next: all that its sequence lacks, or one chunk of them.
+Prompt Scheduler::next_piece(Text& text, bool whole) {
+  Request& request = text.request;
+  if (text.start == Stopwatch::time_point()) {
+    text.start = Stopwatch::now();
+    if (!request.sequence) request.sequence = &text.own.emplace(new_sequence(text));
+    text.expected = request.sequence->expected();
+  }
+  Sequence& sequence = *request.sequence;
+  const int64_t held = sequence.length(), chunk = session_.options().prefill_chunk;
+  int64_t n = text.prompt_tokens - held;
+  if (!whole && chunk > 0 && chunk < n && sequence.positions().mrope().empty()) {
+    n = chunk;
+    sequence.expect(std::max(text.expected, text.prompt_tokens));  // the RoPE frequencies of the whole prompt
+  }
+  const bool last_only = request.logits_from == Prompt::kLastToken;
+  const int64_t wanted = last_only ? text.prompt_tokens - 1 : request.logits_from;
+  return {&sequence, std::span(request.tokens).subspan(static_cast<size_t>(held), static_cast<size_t>(n)),
+          std::max<int64_t>(wanted - held, 0)};
+}
+
+void Scheduler::prefill(const Session::ProgressFn& progress) {
+  Backend& backend = session_.backend();
+  const bool alone = running_.empty();
+  const size_t n = std::min({waiting_.size(), at_once_ - running_.size(), alone ? at_once_ : 1});
+  if (n == 0) return;
+  const auto end = std::next(waiting_.begin(), static_cast<std::ptrdiff_t>(n));
+  std::vector<Text*> texts;
+  std::vector<Prompt> prompts;
+  for (auto text = waiting_.begin(); text != end; ++text) {
+    texts.push_back(&*text);
+    prompts.push_back(next_piece(*text, alone));
+  }
+  const auto on_logits = [&](size_t i, int64_t first, const Matrix& logits) {
+    Text& text = *texts[i];
+    first += prompts[i].tokens.data() - text.request.tokens.data();
+    if (text.request.on_logits) text.request.on_logits(first, logits);
+    if (first + logits.rows < text.prompt_tokens || text.wanted <= 0) return;
+    const Matrix last = logits.row_range(logits.rows - 1, 1);
+    const double uniform = text.prepare(backend, last);
+    const Sampling how = text.request.options.sampler;
+    backend.draw(last, {&how, 1}, {&uniform, 1});
+    backend.read_drawn({&text.first_token, 1});
+  };
+  session_.forward(prompts, on_logits, [&](int64_t done) {
+    for (const Text* text : texts) stop_if(text->request.options.interrupted);
+    if (progress) progress(prefilled_ + done);
+  });
+  backend.synchronize();
+  for (const Prompt& prompt : prompts) prefilled_ += std::ssize(prompt.tokens);
+  if (texts.front()->request.sequence->length() < texts.front()->prompt_tokens) return;
+  running_.splice(running_.end(), waiting_, waiting_.begin(), end);
+  for (Text* text : texts) {
+    text->request.sequence->expect(text->expected);
+    text->result.prefill_seconds = seconds_since(text->start);
+    text->start = Stopwatch::now();
+    if (!(text->ended = text->wanted <= 0)) text->accept(session_, text->first_token);
+  }
+  end_texts();
+}
+
+// A decode step: of each running text's last token, or of the tokens that were drawn last, row i for text i,
+// which the host need not know yet.
+Matrix Scheduler::forward_tokens(bool drawn) {
+  std::vector<int32_t> tokens;
+  for (const Text& text : running_)
+    tokens.push_back(drawn ? drawn_token(tokens.size()) : text.request.tokens.back());
+  std::vector<Prompt> prompts;
+  for (const Text& text : running_)
+    prompts.push_back({text.request.sequence, std::span(tokens).subspan(prompts.size(), 1), 0, drawn});
+  return session_.forward(prompts);
+}
+
+// One token for each running text. On an asynchronous backend the next step is queued before the tokens are
+// read, so that a GPU need not wait for the host. If a text has ended, that step is taken back: tokens and
+// caches are those of a loop that runs no step ahead.
+void Scheduler::decode() {
+  Backend& backend = session_.backend();
+  Matrix logits = std::exchange(ahead_, Matrix());
+  if (!logits) logits = forward_tokens(false);
+  bool ahead = backend.traits().asynchronous && (waiting_.empty() || running_.size() >= at_once_);
+  std::vector<Sequence*> sequences;
+  std::vector<Sampling> sampling;
+  std::vector<double> uniforms;
+  for (Text& text : running_) {
+    sequences.push_back(text.request.sequence);
+    sampling.push_back(text.request.options.sampler);
+    uniforms.push_back(text.prepare(backend, logits.row_range(std::ssize(uniforms), 1)));
+    ahead = ahead && std::ssize(text.result.tokens) + 1 < text.wanted;
+  }
+  backend.draw(logits, sampling, uniforms);
+  if (ahead && session_.can_take_back(sequences)) ahead_ = forward_tokens(true);
+  std::vector<int32_t> drawn(sequences.size());
+  backend.read_drawn(drawn);
+  for (size_t row = 0; Text & text : running_) {
+    ++text.result.decode_steps;
+    text.accept(session_, drawn[row++]);
+  }
+  end_texts();
+}
+
+void Scheduler::take_back() {
+  if (!std::exchange(ahead_, Matrix())) return;
+  for (Text& text : running_) text.request.sequence->truncate(text.request.sequence->length() - 1);
+}
+
+void Scheduler::end_texts() {
+  if (std::ranges::none_of(running_, &Text::ended)) return;
+  take_back();
+  for (auto text = running_.begin(); text != running_.end();) {
+    const auto here = text++;
+    if (!here->ended) continue;
+    Texts ended;
+    ended.splice(ended.end(), running_, here);
+    here->result.decode_seconds = seconds_since(here->start);
+    if (here->request.on_end) here->request.on_end(std::move(here->result));
+  }
+}
+
+}  // namespace lariat
