@@ -165,8 +165,7 @@ struct Traits {
   bool asynchronous = false;  // ops return before they are done
   bool copies_bf16 = false;   // load_weight has an order of its own for weights in bf16
   bool quantizes = true;      // load_weight and the linear ops take quantised dtypes (kernels/quant.h)
-  // Memory for a step of so many tokens is made in any case, so that it stays where it is while a batch
-  // grows: a backend that records steps finds it there again.
+  // A step has memory for at least so many tokens: it stays where a backend that records steps finds it.
   int64_t steady_tokens = 16;
   // Whether attention over such a cache runs on the fastest units there are; over others it is several times
   // slower.
