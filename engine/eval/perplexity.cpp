@@ -8,6 +8,7 @@
 
 #include "engine/contexts/memory_check.h"
 #include "engine/eval/run_log.h"
+#include "engine/eval/verdict.h"
 #include "engine/eval/windows.h"
 #include "engine/interrupt.h"
 #include "kernels/counted.h"
@@ -248,16 +249,20 @@ double LossSum::mean_error() const {
   return std::sqrt(std::max(squares / n - mean() * mean(), 0.0) / (n - 1));
 }
 
-nlohmann::ordered_json to_json(const std::vector<PositionBucket>& positions) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const auto& bucket : positions) {
-    json.push_back({{"from", bucket.from},  // NaN becomes null
-                    {"to", bucket.to},
-                    {"tokens", bucket.tokens},
-                    {"loss", bucket.mean()},
-                    {"stderr", bucket.mean_error()}});
-  }
-  return json;
+Loss loss_of(const PerplexityResult& result, std::optional<int64_t> stride) {
+  return {.stride = stride,
+          .tokens = result.tokens,
+          .nll = result.nll,
+          .ppl = result.ppl(),
+          .error = result.standard_error(),
+          .blocks = block_sums(result.losses)};
+}
+
+std::vector<PositionLoss> losses_of(const std::vector<PositionBucket>& positions) {
+  std::vector<PositionLoss> losses;
+  for (const auto& bucket : positions)
+    losses.push_back({bucket.from, bucket.to, bucket.tokens, bucket.mean(), bucket.mean_error()});
+  return losses;
 }
 
 nlohmann::ordered_json losses_json(const std::vector<float>& losses) {

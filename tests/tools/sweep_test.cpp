@@ -104,10 +104,9 @@ TEST_F(MeasuringTest, ASweepOfATaskAddsUpRecallAndIsNotContinuedWithAnother) {
       " --no-growing --no-perplexity --device cpu --quiet --task multivalue --haystack ";
   put("hay.txt", std::string(slurp(text_).substr(0, 20'000)));
   ASSERT_EQ(run_lariat(common + file("hay.txt")).code, 0);
-  const SweepRecords log = read_sweep_log(file("task.jsonl"));
+  const Measurements log = read_log(file("task.jsonl"));
   ASSERT_EQ(log.records.size(), 1U);
-  EXPECT_GE(log.records[0]["recall"], 0.0);
-  EXPECT_LE(log.records[0]["recall"], 2.0);
+  EXPECT_TRUE(std::get<Retrieval>(log.records[0].value).recall.has_value());
   EXPECT_TRUE(names(data_of(dir_ / "task.html")["hidden"].get<std::string>(), "4 | hay.txt"));
   expect_error(run_lariat(common + file("hay.txt") + " --resume --needles 3"), 1,
                "task.jsonl | passkey.needles | 4 | 3");
@@ -124,12 +123,12 @@ TEST_F(MeasuringTest, SweepWritesAReportThatSaysWhoWon) {
   EXPECT_EQ(report["results"].size(), 5U + 4U * 2 * 3);
   EXPECT_TRUE(holds(outcome.out, report["conclusions"].back().get<std::string>()));
   EXPECT_TRUE(names(outcome.out, "dynamic-yarn stale"));
-  const SweepRecords log = read_sweep_log(dir_ / "out.jsonl");
+  const Measurements log = read_log(dir_ / "out.jsonl");
   EXPECT_EQ(log.records.size(), 5U + 4U * 2 * 3);
   for (const auto& record : log.records) {
-    const bool passkey = record["kind"] == "passkey", perplexity = record["kind"] == "perplexity";
-    EXPECT_TRUE(!perplexity || record["tokens"] == 1000) << record;
-    EXPECT_TRUE(!passkey || record["trials"] == 2) << record;
+    const Json json = to_json(record);
+    EXPECT_TRUE(record.kind() != Kind::kPerplexity || json["tokens"] == 1000) << json;
+    EXPECT_TRUE(record.kind() != Kind::kPasskey || json["trials"] == 2) << json;
   }
   // Again, without --resume: the earlier results are kept aside.
   const Outcome again = run_lariat(small_sweep("out.html") + " --no-growing --no-passkey");
