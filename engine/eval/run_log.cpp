@@ -7,7 +7,6 @@
 #include <map>
 
 #include "engine/contexts/fingerprint.h"
-#include "engine/contexts/saved_context.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -95,12 +94,6 @@ LossJournal::LossJournal(MeasurementLog& log, Column column, int64_t length, std
   }
 }
 
-std::string LossJournal::note() const {
-  Json key = {{"scaling", column_}, {"length", length_}};
-  if (of_) key.update({{"of", *of_}});
-  return key.dump();
-}
-
 void LossJournal::check(const Part& part, const std::vector<size_t>& sizes) const {
   if (std::ranges::equal(part.losses, sizes, {}, &std::vector<double>::size)) return;
   throw Error(log_.file().string() +
@@ -120,57 +113,10 @@ void LossJournal::keep(int64_t first, const Part& part) {
     parts.push_back(part);
   } catch (const Error&) {
     if (asked_for_) throw;
-    keeps_ = saves_ = false;
-    forget();
+    keeps_ = false;
     std::error_code ec;
     std::filesystem::resize_file(log_.file(), 0, ec);
   }
-}
-
-std::filesystem::path LossJournal::context(size_t i) const {
-  return fmt::format("{}.{}.ctx", log_.file().string(), i);
-}
-
-void LossJournal::save(Session& session, std::span<const Sequence> sequences,
-                       std::span<const std::vector<int32_t>> tokens) {
-  if (session.options().stale_cache || !saves_) return;
-  saved_ = std::max(saved_, sequences.size());
-  try {
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      const auto length = static_cast<size_t>(sequences[i].length());
-      save_context(session, sequences[i], std::span(tokens[i]).first(length), context(i), note());
-    }
-  } catch (const Error&) {  // no room, or random weights
-    saves_ = false;
-    forget();
-  }
-}
-
-int64_t LossJournal::restore(Session& session, int64_t first, std::vector<Sequence>& sequences) {
-  const auto& parts = known(first);
-  std::vector<Sequence> saved;
-  std::error_code ec;
-  while (saved.size() < sequences.size() && std::filesystem::exists(context(saved.size()), ec)) {
-    SavedContext one = load_context(session, context(saved.size()));
-    if (!one.note.starts_with("{\"scaling\":")) saves_ = false;  // not a log's: it stays
-    if (one.note != note()) return 0;
-    saved.push_back(std::move(one.sequence));
-  }
-  if (saved.size() < sequences.size()) return 0;
-  const int64_t length = saved.front().length();
-  // All go equally far, and to the end of a part: else the run was killed while it put them away.
-  if (std::ranges::any_of(saved, [&](const Sequence& one) { return one.length() != length; }) ||
-      std::ranges::count(parts, length, &Part::reached) == 0)
-    return 0;
-  saved_ = saved.size();
-  sequences = std::move(saved);
-  return length;
-}
-
-void LossJournal::forget() {
-  std::error_code ec;
-  for (size_t i = 0; i < saved_; ++i) std::filesystem::remove(context(i), ec);
-  saved_ = 0;
 }
 
 }  // namespace lariat

@@ -42,25 +42,13 @@ class LossJournal {
   void check(const Part& part, const std::vector<size_t>& sizes) const;
   void keep(int64_t first, const Part& part);
 
-  // Puts the contexts of these readings away, in place of older ones, as long as they can be: a stale one
-  // cannot.
-  void save(Session& session, std::span<const Sequence> sequences,
-            std::span<const std::vector<int32_t>> tokens);
-  // How far the contexts go that an earlier run left for the first known parts of these readings, in the
-  // places of `sequences`; 0, and nothing changed: there are none.
-  int64_t restore(Session& session, int64_t first, std::vector<Sequence>& sequences);
-  void forget();  // the contexts
-
  private:
-  std::filesystem::path context(size_t i) const;
-  std::string note() const;  // of its saved contexts
   MeasurementLog& log_;
   Column column_;
   int64_t length_;
   std::optional<Kind> of_;
   std::map<int64_t, std::vector<Part>> known_;
-  bool asked_for_, keeps_ = true, saves_ = true;
-  size_t saved_ = 0;  // contexts
+  bool asked_for_, keeps_ = true;
 };
 
 }  // namespace lariat
