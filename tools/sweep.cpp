@@ -52,9 +52,8 @@ std::string with_error(double value, double error) {
 }
 
 std::string perplexity_rows(const SweepTable& table) {
-  return rows_by_length(table, "perplexity", table.perplexity, [](const PerplexityValue& value) {
-    return with_error(value.ppl, value.standard_error);
-  });
+  return rows_by_length(table, "perplexity", table.perplexity,
+                        [](const Loss& value) { return with_error(value.ppl, value.error); });
 }
 
 std::string growing_rows(const SweepTable& table) {

@@ -101,6 +101,60 @@ std::vector<Unit> Plan::units() const {
   return units;
 }
 
+bool Plan::covers(const Record& record) const {
+  const auto has = [](const auto& list, const auto& value) { return std::ranges::count(list, value) > 0; };
+  const bool kinds[] = {growing.measured, passkey.measured, perplexity.measured, speed.measured, true};
+  if (!kinds[static_cast<size_t>(record.kind())] || !has(lengths, record.length)) return false;
+  if (record.kind() == Kind::kGrowing && record.length != lengths.back()) return false;
+  if (const auto* found = std::get_if<Retrieval>(&record.value)) {
+    const NeedleTask task = found->task.value_or(passkey.task);
+    if (!has(passkey.depths, found->depth) || found->trial.value_or(-1) >= passkey.trials ||
+        !(passkey.tasks.empty() ? task == passkey.task : has(passkey.tasks, task)))
+      return false;
+  }
+  return has(columns, record.column) || (growing.measured && has(growing.columns, record.column));
+}
+
+nlohmann::ordered_json Plan::identity(const Record& record) const {
+  const auto* found = std::get_if<Retrieval>(&record.value);
+  const bool windows = record.kind() == Kind::kPerplexity, part = record.kind() == Kind::kLosses;
+  Plan used{.original_ctx = original_ctx, .columns = {record.column}, .lengths = lengths, .options = options};
+  if (!part) used.lengths = {record.length};  // windows of several lengths are read together
+  if (windows || part) used.perplexity = perplexity;
+  if (record.loss() != nullptr) used.perplexity.max_tokens = perplexity.max_tokens;
+  if (record.kind() == Kind::kGrowing || part) used.growing = {true, growing.step};
+  if (found != nullptr) {
+    used.passkey = passkey;
+    used.passkey.task = found->task.value_or(passkey.task);
+    used.passkey.depths = {found->depth};
+    used.passkey.tasks.clear();
+    if (found->trial) used.passkey.trials = *found->trial;
+  }
+  used.methods[record.column.method] = methods.value(record.column.method, record.column.method);
+  return to_json(used);
+}
+
+void Plan::join(const Plan& other) {
+  const auto unite = [](auto& all, const auto& more) {
+    for (const auto& one : more) {
+      if (std::ranges::count(all, one) == 0) all.push_back(one);
+    }
+  };
+  unite(columns, other.columns);
+  unite(lengths, other.lengths);
+  if (!text) text = other.text;
+  if (!growing.measured) growing = other.growing;
+  unite(growing.columns, other.growing.columns);
+  if (!perplexity.measured) perplexity = other.perplexity;
+  if (!passkey.measured) passkey = other.passkey;
+  if (other.passkey.measured) unite(passkey.depths, other.passkey.depths);
+  if (other.passkey.measured) unite(passkey.tasks, other.passkey.tasks);
+  sort_unique(lengths);
+  sort_unique(passkey.depths);
+  speed.measured = speed.measured || other.speed.measured;
+  methods.update(other.methods);
+}
+
 std::set<std::string> Measurements::keys() const {
   std::set<std::string> keys;
   for (const Record& record : records) keys.insert(record.key());

@@ -18,6 +18,13 @@
 // measurement_json.cpp is their schema in logs and reports.
 namespace lariat {
 
+// Sorts lengths or depths and removes repetitions.
+template <class T>
+void sort_unique(std::vector<T>& values) {
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
 // A column of tables: a RoPE scaling ("model": the one in config.json), a position method, or both; and
 // whether cached keys stay stale when the scale moves. Options, results and tables use the same name: "yarn",
 // "dca/chunk=6144", "dca+yarn", "dynamic-yarn stale".
@@ -63,6 +70,7 @@ struct PositionLoss {
   double loss = NAN, error = NAN;
 };
 // Losses of windows. NaN where a model gives no finite number.
+inline constexpr size_t kMostBlocks = 512;
 struct Loss {
   std::optional<int64_t> stride{};
   int64_t tokens = 0;
@@ -169,7 +177,7 @@ struct Plan {
   struct Shard {
     int64_t index = 0, count = 1;
   };
-  Model model;
+  Model model{};
   std::optional<TextFile> text{};
   int64_t original_ctx = 1;
   std::vector<Column> columns{};
@@ -185,6 +193,11 @@ struct Plan {
   // All units, most informative first: growing contexts, then by falling length passkeys and perplexities,
   // then speed; all columns of a unit before the next.
   std::vector<Unit> units() const;
+  bool covers(const Record& record) const;  // the plan asks for its column, length, depth, task and trial
+  // The key of the record, and the settings that its result depends on: equal for two plans that would
+  // measure the same.
+  nlohmann::ordered_json identity(const Record& record) const;
+  void join(const Plan& other);  // adds its columns, lengths, depths, tasks and kinds of measurement
 };
 
 struct Measurements {
@@ -227,12 +240,5 @@ Plan plan_from_json(const nlohmann::ordered_json& json, const std::string& where
 Record record_from_json(const nlohmann::ordered_json& json, const std::string& where);
 // Whether two records hold the same result, however long each took.
 bool same_result(Record a, Record b);
-
-// Sorts lengths or depths and removes repetitions.
-template <class T>
-void sort_unique(std::vector<T>& values) {
-  std::ranges::sort(values);
-  values.erase(std::unique(values.begin(), values.end()), values.end());
-}
 
 }  // namespace lariat

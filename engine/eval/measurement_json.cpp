@@ -136,6 +136,7 @@ void fields(Fields& io, PositionLoss& at) {
 void fields(Fields& io, Loss& loss) {
   io("stride", loss.stride)("tokens", loss.tokens)("nll", loss.nll)("ppl", loss.ppl)("stderr", loss.error);
   io.unless_empty("blocks", loss.blocks);
+  io.require(loss.blocks.size() <= kMostBlocks, "blocks", fmt::format("at most {} sums", kMostBlocks));
 }
 
 void fields(Fields& io, Retrieval& found) {
@@ -226,7 +227,8 @@ void fields(Fields& io, Plan& plan) {
   io.unless_empty("methods", plan.methods);
   const bool reads = plan.perplexity.measured || plan.growing.measured;
   io.require(plan.text || !reads, "text", "an object");
-  io.require(std::ranges::all_of(plan.methods, &Json::is_string), "methods", "text for each name");
+  io.require(plan.methods.is_object() && std::ranges::all_of(plan.methods, &Json::is_string), "methods",
+             "an object of text");
   const size_t cells = plan.columns.size() * plan.lengths.size() * plan.passkey.depths.size() *
                        std::max<size_t>(plan.passkey.tasks.size(), 1);
   io.require(cells <= kMaxCells, "lengths",

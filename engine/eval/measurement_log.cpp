@@ -13,6 +13,7 @@
 #include "kernels/error.h"
 #include "models/io/atomic_file.h"
 #include "models/io/json_file.h"
+#include "models/text/unicode.h"
 
 namespace lariat {
 namespace {
@@ -30,24 +31,25 @@ constexpr std::string_view kLogStart = "{\"lariat_sweep\":";
   throw Error(file.string() + ": " + what);
 }
 
-// Parses a line of a log, the first of which is its plan.
-void parse_line(Measurements& log, const std::filesystem::path& file, size_t number, std::string_view line) {
+// Parses a line of a log: a plan, or a record of the last plan.
+void parse_line(std::vector<Measurements>& parts, const std::filesystem::path& file, size_t number,
+                std::string_view line) {
   const std::string where = fmt::format("{}: line {}", file.string(), number);
   if (line.size() > kMaxLineBytes)
     throw Error(fmt::format("{} has {} bytes, more than any result; remove the line, or the file", where,
                             line.size()));
   const Json json = parse_ordered_json(line, where);
-  if (number == 1 && (!json.is_object() || !json.contains(kVersionKey)))
-    fail(file, "does not begin like the results of a measurement; name another file");
-  if (number == 1 && json[kVersionKey] != 1) fail(file, "was written by another version; measure again");
+  const bool plan = json.is_object() && json.contains(kVersionKey);
+  if (number == 1 && !plan) fail(file, "does not begin like the results of a measurement; name another file");
+  if (plan && json[kVersionKey] != 1) fail(file, "was written by another version; measure again");
   try {
-    if (number == 1) {
-      log.plan = plan_from_json(json, where);
+    if (plan) {
+      parts.push_back({plan_from_json(json, where)});
     } else {
-      log.records.push_back(record_from_json(json, where));
+      parts.back().records.push_back(record_from_json(json, where));
     }
   } catch (const Error& e) {
-    throw Error(e.what() + std::string(number == 1 ? "; measure again" : "; remove the line, or the file"));
+    throw Error(e.what() + std::string(plan ? "; measure again" : "; remove the line, or the file"));
   }
 }
 
@@ -61,27 +63,69 @@ void add_once(Measurements& log, std::map<std::string, size_t>& known, const std
   log.records.pop_back();
 }
 
-// Whether a difference in this member leaves the results the same: a model is known by its fingerprints, and
-// logs of earlier versions lack some members.
-bool is_label(const std::string& path, const Json& there) {
-  return path == "model.name" ||
-         (there.is_null() && (path == "options.weights" || path == "options.prefill_chunk"));
-}
-
-// "options.stride" and the like, for the first member in which two headers differ; empty: in none.
-std::string first_difference(const Json& a, const Json& b, const std::string& path) {
-  if (!a.is_object() || !b.is_object()) {
-    return a == b || is_label(path, a) ? "" : path + ": " + a.dump() + " there, " + b.dump() + " here";
-  }
-  Json names = a;
-  names.update(b);
+// The first member in which two plans differ: "passkey.seed: 0 there, 9 here".
+std::string first_difference(const Json& there, const Json& here) {
+  const Json left = there.flatten(), right = here.flatten();
+  Json names = left;
+  names.update(right);
   for (const auto& [name, unused] : names.items()) {
-    if (path.empty() && name == "shard") continue;
-    const Json left = a.contains(name) ? a[name] : Json(), right = b.contains(name) ? b[name] : Json();
-    std::string inner = first_difference(left, right, path.empty() ? name : path + "." + name);
-    if (!inner.empty()) return inner;
+    const Json a = left.value(name, Json()), b = right.value(name, Json());
+    if (a != b)
+      return fmt::format("{}: {} there, {} here", replace_all(name.substr(1), "/", "."), a.dump(), b.dump());
   }
   return "";
+}
+
+[[noreturn]] void fail_other(const std::filesystem::path& file, const Json& there, const Json& here) {
+  fail(file, "holds results of another measurement (" + first_difference(there, here) +
+                 "); use the same model, text and options, or another file");
+}
+
+// Throws Error where two plans are not of the same model and texts.
+void check_same_model(const Plan& there, const Plan& here, const std::filesystem::path& file) {
+  const auto texts = [](const Plan& plan, const Plan& other) {
+    Plan of{.model = plan.model};
+    of.model.name.clear();
+    if (plan.text && other.text)
+      of.text = TextFile{.name = plan.text->name, .fingerprint = plan.text->fingerprint};
+    if (plan.passkey.measured && other.passkey.measured) of.passkey.haystack = plan.passkey.haystack;
+    return to_json(of);
+  };
+  const Json left = texts(there, here), right = texts(here, there);
+  if (left != right) fail_other(file, left, right);
+}
+
+// The parts of a log that begin with a plan. bytes: up to the end of the last whole line.
+std::vector<Measurements> parse_parts(std::string_view text, const std::filesystem::path& file,
+                                      size_t& bytes) {
+  std::vector<Measurements> parts;
+  std::map<std::string, size_t> known;
+  size_t number = 0;
+  bytes = 0;
+  for (size_t end = 0; (end = text.find('\n', bytes)) != std::string_view::npos; bytes = end + 1) {
+    parse_line(parts, file, ++number, text.substr(bytes, end - bytes));
+    if (parts.back().records.empty()) known.clear();
+    if (!parts.back().records.empty())
+      add_once(parts.back(), known, fmt::format("{}: line {}", file.string(), number));
+  }
+  if (number == 0) fail(file, "holds no results; start without `resume`");
+  return parts;
+}
+
+// The records that a plan asks for, of all parts.
+Measurements select(const std::vector<Measurements>& parts, const Plan& plan,
+                    const std::filesystem::path& file) {
+  Measurements log{plan};
+  std::map<std::string, size_t> known;
+  for (const Measurements& part : parts) {
+    check_same_model(part.plan, plan, file);
+    for (const Record& record : part.records) {
+      if (!plan.covers(record) || plan.identity(record) != part.plan.identity(record)) continue;
+      log.records.push_back(record);
+      add_once(log, known, file.string());
+    }
+  }
+  return log;
 }
 
 }  // namespace
@@ -93,69 +137,52 @@ bool is_measurement_log(const std::filesystem::path& file) {
          std::ifstream(file, std::ios::binary).read(start.data(), std::ssize(start)) && start == kLogStart;
 }
 
-Measurements read_log(const std::filesystem::path& file, uint64_t* whole_bytes) {
-  return parse_log(read_file(file, kMaxLogBytes), file, whole_bytes);
+Measurements read_log(const std::filesystem::path& file) {
+  return parse_log(read_file(file, kMaxLogBytes), file);
 }
 
-Measurements parse_log(std::string_view text, const std::filesystem::path& file, uint64_t* whole_bytes) {
-  Measurements log;
-  std::map<std::string, size_t> known;
-  size_t at = 0, number = 0;
-  for (size_t end = 0; (end = text.find('\n', at)) != std::string_view::npos; at = end + 1) {
-    parse_line(log, file, ++number, text.substr(at, end - at));
-    if (number > 1) add_once(log, known, fmt::format("{}: line {}", file.string(), number));
-  }
-  if (number == 0) fail(file, "holds no results; start without `resume`");
-  if (whole_bytes != nullptr) *whole_bytes = at;
-  return log;
-}
-
-void check_same_plan(const Plan& plan, const Plan& wanted, const std::filesystem::path& file) {
-  const std::string difference = first_difference(to_json(plan), to_json(wanted), "");
-  if (difference.empty()) return;
-  fail(file, "holds results of another measurement (" + difference +
-                 "); use the same model, text and options, or another file");
+Measurements parse_log(std::string_view text, const std::filesystem::path& file) {
+  size_t bytes = 0;
+  const auto parts = parse_parts(text, file, bytes);
+  return select(parts, parts.back().plan, file);
 }
 
 Measurements merge_logs(const std::vector<std::filesystem::path>& files) {
-  Measurements merged;
-  std::map<std::string, size_t> known;
-  for (const auto& file : files) {
-    Measurements log = read_log(file);
-    if (file == files.front()) merged.plan = log.plan;
-    check_same_plan(log.plan, merged.plan, file);
-    for (Record& record : log.records) {
-      merged.records.push_back(std::move(record));
-      add_once(merged, known, file.string());
+  std::vector<Measurements> logs;
+  for (const auto& file : files) logs.push_back(read_log(file));
+  Plan plan = logs.front().plan;
+  for (const Measurements& log : logs) plan.join(log.plan);
+  for (size_t i = 0; i < logs.size(); ++i) {
+    for (const Record& record : logs[i].records) {
+      const Json there = logs[i].plan.identity(record), here = plan.identity(record);
+      if (there != here) fail_other(files[i], there, here);
     }
   }
-  return merged;
+  return select(logs, plan, files.back());
 }
 
 MeasurementLog::MeasurementLog(std::filesystem::path file, const Plan& plan, bool resume)
     : file_(std::move(file)) {
   check_writable(file_);
   std::error_code ec;
-  uint64_t bytes = 0;
+  size_t bytes = 0;
+  bool continues = false;
   const auto status = std::filesystem::status(file_, ec);
   const bool regular = std::filesystem::is_regular_file(status);
   if (resume && std::filesystem::exists(status) && !regular)
     fail(file_, "is not a regular file, so it holds no results to continue; start without `resume`");
   resume = resume && regular && std::filesystem::file_size(file_, ec) > 0;
   if (resume) {
-    contents_ = read_log(file_, &bytes);
-    check_same_plan(contents_.plan, plan, file_);
+    const auto parts = parse_parts(read_file(file_, kMaxLogBytes), file_, bytes);
+    contents_ = select(parts, plan, file_);
+    continues = to_json(parts.back().plan) == to_json(plan);
   }
   fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0666);
   if (fd_ < 0) fail(file_, std::string("cannot be written: ") + std::strerror(errno));
-  if (resume) {
-    if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) {
-      fail(file_, std::string("cannot be continued: ") + std::strerror(errno));
-    }
-    return;
-  }
+  if (resume && ::ftruncate(fd_, static_cast<off_t>(bytes)) != 0)
+    fail(file_, std::string("cannot be continued: ") + std::strerror(errno));
   contents_.plan = plan;
-  write_line(to_json(plan));
+  if (!continues) write_line(to_json(plan));
 }
 
 MeasurementLog::~MeasurementLog() {

@@ -17,33 +17,30 @@ namespace lariat {
 //   {"kind":"speed","scaling":"yarn","length":1024,"cache_bytes":...,"timing":{...}}
 //   {"kind":"losses",...}: a part of an interrupted measurement
 //
-// A line is written and flushed when its measurement is done. Everything that depends on the machine's speed
-// is under "timing", so that runs can be compared without it.
+// A log that was extended holds a plan before each extension, and keeps all records. A line is written and
+// flushed when its measurement is done. Everything that depends on the machine's speed is under "timing", so
+// that runs can be compared without it.
 
 // Whether a file begins like such a log, so that it may be renamed or replaced.
 bool is_measurement_log(const std::filesystem::path& file);
 
-// Reads a log. A last line without its end, which a killed process leaves, is dropped; a repeated record
-// counts once. Throws Error naming the file and the line for anything else. whole_bytes: up to the end of the
-// last whole line.
-Measurements read_log(const std::filesystem::path& file, uint64_t* whole_bytes = nullptr);
+// Reads a log: the records that its last plan asks for. A last line without its end, which a killed process
+// leaves, is dropped; a repeated record counts once. Throws Error naming the file and the line for anything
+// else.
+Measurements read_log(const std::filesystem::path& file);
 
 // Reads a log in memory; errors name it `file`.
-Measurements parse_log(std::string_view text, const std::filesystem::path& file,
-                       uint64_t* whole_bytes = nullptr);
+Measurements parse_log(std::string_view text, const std::filesystem::path& file);
 
-// Throws Error naming `file` and the first difference when a log with `plan` cannot hold results of `wanted`.
-// Shards may differ.
-void check_same_plan(const Plan& plan, const Plan& wanted, const std::filesystem::path& file);
-
-// Joins the logs of shards. A repeated record counts once; with another result it is an Error.
+// Joins logs of one model and text: shards, or other columns, lengths, depths, tasks and kinds of
+// measurement. Throws Error where other settings differ, or a measurement has two results.
 Measurements merge_logs(const std::vector<std::filesystem::path>& files);
 
 // The file of a measurement's parts until its record is known (run_log.h).
 inline std::filesystem::path part_file(const std::filesystem::path& log) { return log.string() + ".part"; }
 
-// Appends to a log. The file is created, or, to resume, read, checked, cut after its last whole line and
-// continued.
+// Appends to a log. The file is created, or, to resume, read, cut after its last whole line and continued:
+// contents() are the records that `plan` asks for. Throws Error for a log of another model or text.
 class MeasurementLog {
  public:
   MeasurementLog(std::filesystem::path file, const Plan& plan, bool resume);

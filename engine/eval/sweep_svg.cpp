@@ -247,7 +247,7 @@ Curves length_curves(const SweepTable& table) {
     for (const int64_t length : table.lengths) {
       const auto* value = find_cell(table.perplexity, {column, length});
       if (value == nullptr) continue;
-      const double error = std::isnan(value->standard_error) ? 0 : value->standard_error;
+      const double error = std::isnan(value->error) ? 0 : value->error;
       series.points.push_back({static_cast<double>(length), value->ppl, error});
     }
     curves.series.push_back(std::move(series));

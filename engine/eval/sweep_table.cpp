@@ -10,13 +10,8 @@ namespace {
 
 constexpr double kMostPerplexity = 1e100;  // where it is worse a model says nothing
 
-std::vector<double> blocks_of(const Loss& loss) {
-  return {loss.blocks.begin(),
-          loss.blocks.begin() + std::min<std::ptrdiff_t>(std::ssize(loss.blocks), kMostBlocks)};
-}
-
 GrowingValue growing_value(const Column& column, const Growing& grown) {
-  GrowingValue value{.label = column.name(), .blocks = blocks_of(grown)};
+  GrowingValue value{.label = column.name(), .blocks = grown.blocks};
   value.text_tokens = grown.text_tokens.value_or(0);
   value.holds = grown.holds.value_or(0);
   if (value.text_tokens < std::ssize(value.blocks) || value.holds < 1) value.blocks.clear();
@@ -27,11 +22,6 @@ GrowingValue growing_value(const Column& column, const Growing& grown) {
         {{at.tokens, n * at.loss, n * (at.loss * at.loss + at.error * at.error * (n - 1))}, at.from, at.to});
   }
   return value;
-}
-
-PerplexityValue perplexity_value(const Loss& loss) {
-  const bool finite = loss.error >= 0 && loss.error <= kMostPerplexity;
-  return {loss.ppl, finite ? loss.error : std::nan(""), loss.tokens, blocks_of(loss)};
 }
 
 // --- a growing context ---
@@ -78,7 +68,9 @@ SweepTable tabulate(const Measurements& log) {
   for (const Record& record : log.records) {
     const std::pair cell(record.column, record.length);
     if (const auto* loss = std::get_if<Loss>(&record.value)) {
-      if (loss->ppl >= 0.5 && loss->ppl <= kMostPerplexity) table.perplexity[cell] = perplexity_value(*loss);
+      if (!(loss->ppl >= 0.5 && loss->ppl <= kMostPerplexity)) continue;
+      Loss& value = table.perplexity[cell] = *loss;
+      if (!(loss->error >= 0 && loss->error <= kMostPerplexity)) value.error = std::nan("");
     } else if (const auto* found = std::get_if<Retrieval>(&record.value)) {
       const Column column = by_task ? Column(name_of(found->task.value_or(table.task))) : record.column;
       const auto correct = static_cast<double>(found->correct);

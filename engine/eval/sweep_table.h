@@ -10,14 +10,6 @@
 
 namespace lariat {
 
-inline constexpr size_t kMostBlocks = 512;  // see block_sums (verdict.h)
-
-struct PerplexityValue {
-  double ppl = 0, standard_error = 0;
-  int64_t tokens = 0;
-  std::vector<double> blocks{};
-};
-
 struct RetrievalValue {
   int64_t trials = 0;
   double found = 0;
@@ -50,7 +42,7 @@ struct SweepTable {
   std::vector<double> depths;
   NeedleTask task = NeedleTask::kPasskey;
   int64_t trials = 0;  // at a length, over all depths
-  std::map<std::pair<Column, int64_t>, PerplexityValue> perplexity{};
+  std::map<std::pair<Column, int64_t>, Loss> perplexity{};
   std::map<std::tuple<Column, int64_t, double>, RetrievalValue> passkey{};
   std::map<std::pair<Column, int64_t>, SpeedValue> speed{};
   std::vector<Column> growing_columns{};  // columns, and those with stale keys

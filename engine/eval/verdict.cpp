@@ -258,7 +258,7 @@ Standing by_perplexity(const SweepTable& table, int64_t length) {
   for (const Column& column : table.columns) {
     const auto* value = find_cell(table.perplexity, {column, length});
     if (value == nullptr || value->tokens != most) continue;
-    columns.push_back({column, std::log(value->ppl), value->standard_error / value->ppl, value->blocks, 0});
+    columns.push_back({column, std::log(value->ppl), value->error / value->ppl, value->blocks, 0});
     const auto scored = std::ranges::count_if(value->blocks, [](double sum) { return !std::isnan(sum); });
     columns.back().block_tokens = static_cast<double>(most) / static_cast<double>(scored);
   }

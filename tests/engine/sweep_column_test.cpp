@@ -111,8 +111,6 @@ TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
   }
   EXPECT_NE(nll("growing", "string+dynamic stale"), nll("growing", "string+dynamic"));
   EXPECT_TRUE(std::ranges::equal(run("a.jsonl").records, log.records, same_result)) << "all of it is known";
-  options_.lengths = {256, 500};
-  EXPECT_TRUE(names(error_of([&] { run("a.jsonl"); }), "a.jsonl | lengths"));
 }
 
 // A group of one size reads one window as a context that grows to that length; one that follows the length
