@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <iostream>
@@ -105,25 +106,27 @@ nlohmann::ordered_json to_json(const DivergenceResult& result, const PerplexityC
   return json;
 }
 
-void print(const DivergenceResult& result, const nlohmann::ordered_json& json) {
+void print(const DivergenceResult& result, const std::string& method, const PerplexityOptions& options) {
   std::vector<std::vector<std::string>> rows;
   for (const DivergenceFigure& figure : figures(result)) {
     rows.push_back({figure.label, fixed(figure.scale * figure.value, 6),
                     margin(figure.scale * figure.error.value_or(NAN), 6)});
   }
-  const std::string method = json["method"];
   std::cout << fmt::format("{} of {}, {}\n", method == "growing" ? "growing context" : method + " windows",
                            result.ctx, counted(result.tokens.size(), "token"))
             << aligned_table(rows);
-  if (!json.contains("positions")) return;
+  if (method != "growing") return;
   rows = {{"positions", "perplexity", "of --against", "their ratio", "", "KL"}};
-  for (const auto& bucket : json["positions"]) {
-    const double ppl = bucket["ppl"], against = bucket["against_ppl"], ratio = bucket["ppl_ratio"],
-                 kl = bucket["kl"];
-    if (std::isnan(ppl)) continue;  // not reached
-    rows.push_back({fmt::format("{} - {}", bucket["from"].dump(), bucket["to"].get<int64_t>() - 1),
-                    fixed(ppl, 4), fixed(against, 4), fixed(ratio, 4), margin(bucket["ppl_ratio_stderr"], 4),
-                    fixed(kl, 6)});
+  for (int64_t from = 0; const int64_t to : bucket_ends(options, 0, result.ctx)) {
+    const std::string positions = fmt::format("{} - {}", from, to - 1);
+    const auto all = figures(result, std::exchange(from, to), to);
+    const auto of = [&](std::string_view key) {
+      return *std::ranges::find(all, key, &DivergenceFigure::key);
+    };
+    if (std::isnan(of("ppl").value)) continue;  // not reached
+    const DivergenceFigure ratio = of("ppl_ratio");
+    rows.push_back({positions, fixed(of("ppl").value, 4), fixed(of("against_ppl").value, 4),
+                    fixed(ratio.value, 4), margin(ratio.error.value_or(NAN), 4), fixed(of("kl").value, 6)});
   }
   std::cout << "\n" << aligned_table(rows);
 }
@@ -184,7 +187,7 @@ void run_divergence(const PerplexityCommand& command) {
       result = measure_divergence(session, reference, source, options, command.common.open.threads, show);
     }
     all.push_back(to_json(result, command, options));
-    if (!command.json) print(result, all.back());
+    if (!command.json) print(result, command.method, options);
     std::cout << std::flush;
     if (!result.complete) break;
   }

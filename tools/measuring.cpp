@@ -7,7 +7,6 @@
 
 #include "engine/eval/report.h"
 #include "engine/eval/results_csv.h"
-#include "engine/eval/sweep_log.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
@@ -88,7 +87,7 @@ void check_result_files(const ResultFiles& files) {
     throw Error(files.svg.string() + ": is not a folder; --svg writes several pictures into one");
 }
 
-void write_result_files(const ResultFiles& files, const SweepRecords& log) {
+void write_result_files(const ResultFiles& files, const Measurements& log) {
   if (!files.csv.empty()) write_file_atomically(files.csv, results_csv(log));
   if (!files.svg.empty()) write_pictures(log, files.svg);
 }
@@ -102,11 +101,11 @@ void add_run_log(CLI::App& command, ResultFiles& files) {
       ->group(kOutputOptions);
 }
 
-std::optional<SweepLog> open_run_log(const ResultFiles& files,
-                                     const std::function<nlohmann::ordered_json()>& header, bool quiet) {
+std::optional<MeasurementLog> open_run_log(const ResultFiles& files, const std::function<Plan()>& plan,
+                                           bool quiet) {
   if (files.results.empty()) return std::nullopt;
   if (!files.resume) set_aside(files.results, quiet);
-  return std::optional<SweepLog>(std::in_place, files.results, header(), files.resume);
+  return std::optional<MeasurementLog>(std::in_place, files.results, plan(), files.resume);
 }
 
 void set_aside(const std::filesystem::path& log, bool quiet) {
@@ -115,9 +114,9 @@ void set_aside(const std::filesystem::path& log, bool quiet) {
   // A device or a pipe is written to.
   if (!fs::is_regular_file(log, ec) || fs::file_size(log, ec) == 0) return;
   const fs::path target = fs::canonical(log), old = target.string() + ".old";  // a link stays one
-  const bool is_old = fs::is_regular_file(fs::symlink_status(old, ec)) && is_sweep_log(old);
+  const bool is_old = fs::is_regular_file(fs::symlink_status(old, ec)) && is_measurement_log(old);
   for (const auto& [file, replaceable] :
-       {std::pair(log, is_sweep_log(log)), {old, is_old || !fs::exists(fs::symlink_status(old, ec))}}) {
+       {std::pair(log, is_measurement_log(log)), {old, is_old || !fs::exists(fs::symlink_status(old, ec))}}) {
     if (!replaceable)
       throw Error(
           fmt::format("{}: exists and holds no results of lariat; move it, or name another file for the "
@@ -177,19 +176,19 @@ std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-std::string heat_map(const SweepTable& table, const std::string& scaling) {
+std::string heat_map(const SweepTable& table, const Column& column) {
   std::vector<std::vector<std::string>> rows = {{"depth"}};
   for (const int64_t length : table.lengths) rows[0].push_back(std::to_string(length));
   for (const double depth : table.depths) {
     rows.push_back({fmt::format("{:.0f} %", 100 * depth)});
     for (const int64_t length : table.lengths) {
-      const auto* value = find_cell(table.passkey, {scaling, length, depth});
+      const auto* value = find_cell(table.passkey, {column, length, depth});
       rows.back().push_back(value ? heat_block(*value) : "-");
     }
   }
   rows.push_back({"all"});
   for (const int64_t length : table.lengths) {
-    const auto value = table.retrieval(scaling, length);
+    const auto value = table.retrieval(column, length);
     if (!value) {
       rows.back().emplace_back("-");
       continue;

@@ -32,11 +32,11 @@ struct ResultFiles {
 void add_result_files(CLI::App& command, ResultFiles& files, bool pictures);
 // Refuses a folder that is none, before anything is measured.
 void check_result_files(const ResultFiles& files);
-void write_result_files(const ResultFiles& files, const SweepRecords& log);
+void write_result_files(const ResultFiles& files, const Measurements& log);
 // --results and --resume of a command that measures one scaling, and the log that they ask for; unset: none.
 void add_run_log(CLI::App& command, ResultFiles& files);
-std::optional<SweepLog> open_run_log(const ResultFiles& files,
-                                     const std::function<nlohmann::ordered_json()>& header, bool quiet);
+std::optional<MeasurementLog> open_run_log(const ResultFiles& files, const std::function<Plan()>& plan,
+                                           bool quiet);
 // Renames an older log to *.old, so that a forgotten --resume does not lose hours of results. Throws Error
 // where the log or *.old is another file than a log.
 void set_aside(const std::filesystem::path& log, bool quiet);
@@ -71,13 +71,13 @@ std::string margin(double standard_error, int decimals);  // "± 0.12"; "" where
 
 // Says what a sweep will measure and how long that takes, before anything is measured but how fast the model
 // is.
-void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, const SweepRecords& log);
+void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, const Measurements& log);
 
 // A table for a terminal: columns aligned right (the first: left), two spaces between.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
 
-// What was found by depth (rows) and length (columns) under one scaling, for a terminal; over all depths with
+// The share found by depth (rows) and length (columns) in one column, for a terminal; over all depths with
 // Wilson's interval of 95 %.
-std::string heat_map(const SweepTable& table, const std::string& scaling);
+std::string heat_map(const SweepTable& table, const Column& column);
 
 }  // namespace lariat

@@ -34,25 +34,28 @@ struct PasskeyCommand {
 
 bool several(const PasskeyCommand& command) { return command.tasks.size() > 1; }
 
-// Says how it is measured, in the form of a sweep's header. Several tasks are the columns of tables.
-nlohmann::ordered_json header_of(const PasskeyCommand& command, const Engine& runtime) {
-  nlohmann::ordered_json header = run_header(runtime, runtime.session_options, command.lengths);
-  header["passkey"] = passkey_plan(command.passkeys, true);
-  header["passkey"]["chat"] = command.chat;
+// Several tasks are the columns of tables.
+Plan plan_of(const PasskeyCommand& command, const Engine& runtime) {
+  Plan plan = plan_of(runtime, runtime.session_options, command.lengths);
+  plan.passkey = passkey_plan(command.passkeys);
+  plan.passkey.chat = command.chat;
   if (const auto& set = command.common.open.template_variables; !set.empty())
-    header["passkey"]["template_variables"] = set;
-  if (several(command)) header["passkey"]["tasks"] = command.tasks;
-  return header;
+    plan.passkey.template_variables = set;
+  for (const std::string& task : command.tasks) plan.passkey.tasks.push_back(needle_task(task).value());
+  if (!several(command)) plan.passkey.tasks.clear();
+  return plan;
 }
 
 nlohmann::ordered_json to_json(const PasskeyCell& cell, bool passkey) {
   nlohmann::ordered_json answers = nlohmann::ordered_json::array();
   for (const auto& trial : cell.trials) {
-    nlohmann::ordered_json answer;
-    if (passkey) answer["key"] = std::stoll(trial.expected.front());
-    answer["answer"] = trial.answer;
-    answer["correct"] = trial.correct();
-    answer.update({{"expected", trial.expected}, {"found", trial.found}, {"recall", trial.recall()}});
+    nlohmann::ordered_json answer = nlohmann::ordered_json::object();
+    if (passkey) answer.update({{"key", std::stoll(trial.expected.front())}});
+    answer.update({{"answer", trial.answer},
+                   {"correct", trial.correct()},
+                   {"expected", trial.expected},
+                   {"found", trial.found},
+                   {"recall", trial.recall()}});
     answers.push_back(answer);
   }
   return {{"length", cell.length},     {"depth", cell.depth},     {"trials", cell.trials.size()},
@@ -63,37 +66,36 @@ nlohmann::ordered_json to_json(const PasskeyCell& cell, bool passkey) {
 struct Measured {
   NeedleOptions needles;
   int64_t max_new_tokens = 0;
-  std::string column;
+  Column column;
   std::vector<PasskeyCell> cells;
 };
 
-nlohmann::ordered_json record_of(const nlohmann::ordered_json& header, const PasskeyCell& cell,
-                                 NeedleTask task) {
-  nlohmann::ordered_json record = passkey_record(header["scalings"][0], cell, task);
-  record["task"] = name_of(task);
-  record.update(labels_of(header, record));
+Record record_of(const Plan& plan, const PasskeyCell& cell, NeedleTask task) {
+  Record record = passkey_record(plan.columns.front(), cell, task);
+  std::get<Retrieval>(record.value).task = task;
   return record;
 }
 
-nlohmann::ordered_json to_json(const PasskeyCommand& command, const Measured& measured,
-                               const nlohmann::ordered_json& header, const SweepTable& table) {
+nlohmann::ordered_json to_json(const PasskeyCommand& command, const Measured& measured, const Plan& plan,
+                               const SweepTable& table) {
   const bool passkey = measured.needles.task == NeedleTask::kPasskey;
-  nlohmann::ordered_json json = {{"task", name_of(measured.needles.task)},
-                                 {"needles", passkey ? 1 : measured.needles.count},
-                                 {"haystack", command.haystack},
-                                 {"chat", command.chat},
-                                 {"max_new_tokens", measured.max_new_tokens},
-                                 {"results", nlohmann::ordered_json::array()},
-                                 {"accuracy", nlohmann::ordered_json::object()}};
+  nlohmann::ordered_json results = nlohmann::ordered_json::array(),
+                         accuracy = nlohmann::ordered_json::object();
   for (const auto& cell : measured.cells) {
-    json["results"].push_back(to_json(cell, passkey));
-    json["results"].back().update(labels_of(header, record_of(header, cell, measured.needles.task)));
+    results.push_back(to_json(cell, passkey));
+    results.back().update(to_json(labels_of(plan, record_of(plan, cell, measured.needles.task))));
   }
   for (const int64_t length : table.lengths) {
     const auto value = table.retrieval(measured.column, length);
-    if (value) json["accuracy"][std::to_string(length)] = value->share();
+    if (value) accuracy[std::to_string(length)] = value->share();
   }
-  return json;
+  return {{"task", measured.needles.task},
+          {"needles", passkey ? 1 : measured.needles.count},
+          {"haystack", command.haystack},
+          {"chat", command.chat},
+          {"max_new_tokens", measured.max_new_tokens},
+          {"results", results},
+          {"accuracy", accuracy}};
 }
 
 // The options as they will be used: sorted, without repetitions, with the defaults filled in.
@@ -112,35 +114,34 @@ void complete(PasskeyCommand& command, const Engine& runtime, Session& session) 
 }
 
 // The answers of earlier runs, and a log for those of this one.
-void keep_answers(PasskeyOptions& options, SweepLog& log, int64_t length) {
-  const std::string task(name_of(options.needles.task)), scaling = log.contents().header["scalings"][0];
-  const auto record_of = [=](double depth, int64_t trial) {
-    nlohmann::ordered_json record = SweepUnit{"passkey", scaling, length}.record();
-    record.update({{"depth", depth}, {"task", task}, {"trial", trial}});
-    return record;
+void keep_answers(PasskeyOptions& options, MeasurementLog& log, int64_t length) {
+  const auto record_of = [column = log.contents().plan.columns.front(), length, task = options.needles.task](
+                             double depth, int64_t trial) {
+    return Record{column, length, Retrieval{.depth = depth, .task = task, .trial = trial, .trials = 1}};
   };
   const auto answers = std::make_shared<std::map<std::string, std::string>>();
-  for (const auto& record : log.contents().records) {
-    if (record.contains("trial")) answers->emplace(record_key(record), record["answer"]);
+  for (const Record& record : log.contents().records) {
+    const auto* found = std::get_if<Retrieval>(&record.value);
+    if (found != nullptr && found->answer) answers->emplace(record.key(), *found->answer);
   }
   options.known = [=](double depth, int64_t trial) -> std::optional<std::string> {
-    const auto found = answers->find(record_key(record_of(depth, trial)));
+    const auto found = answers->find(record_of(depth, trial).key());
     if (found == answers->end()) return std::nullopt;
     return found->second;
   };
   options.on_trial = [=, &log](const PasskeyCell& cell, int64_t trial) {
     const PasskeyTrial& answered = cell.trials[static_cast<size_t>(trial)];
-    nlohmann::ordered_json record = record_of(cell.depth, trial);
-    record.update({{"trials", 1},
-                   {"correct", answered.correct() ? 1 : 0},
-                   {"recall", answered.recall()},
-                   {"answer", answered.answer}});
+    Record record = record_of(cell.depth, trial);
+    auto& found = std::get<Retrieval>(record.value);
+    found.correct = answered.correct() ? 1 : 0;
+    found.recall = answered.recall();
+    found.answer = answered.answer;
     log.append(record);
   };
 }
 
 // Measures every length of a task, the shortest first; false when it was interrupted.
-bool measure(const PasskeyCommand& command, Session& session, const TextCodec& codec, SweepLog* log,
+bool measure(const PasskeyCommand& command, Session& session, const TextCodec& codec, MeasurementLog* log,
              Measured& measured, const std::function<void(double, const std::string&)>& progress) {
   PasskeyOptions options = command.passkeys;
   options.needles = measured.needles;
@@ -169,36 +170,37 @@ bool measure(const PasskeyCommand& command, Session& session, const TextCodec& c
 // Writes and prints what was measured.
 void publish(const PasskeyCommand& command, const Engine& runtime, const std::vector<Measured>& all,
              bool complete) {
-  SweepRecords records{header_of(command, runtime), {}};
+  Measurements records{plan_of(command, runtime)};
   for (const Measured& one : all) {
     for (const auto& cell : one.cells)
-      records.records.push_back(record_of(records.header, cell, one.needles.task));
+      records.records.push_back(record_of(records.plan, cell, one.needles.task));
   }
   const SweepTable table = tabulate(records);
-  nlohmann::ordered_json tasks;
-  for (const Measured& one : all) tasks.push_back(to_json(command, one, records.header, table));
+  nlohmann::ordered_json tasks, rows;
+  for (const Measured& one : all) tasks.push_back(to_json(command, one, records.plan, table));
   nlohmann::ordered_json json = several(command) ? nlohmann::ordered_json{{"tasks", tasks}} : tasks[0];
-  json["complete"] = complete;
-  json["quantize"] = runtime.model.quantization();
+  json.update({{"complete", complete}, {"quantize", runtime.model.quantization()}});
   if (!command.report.empty()) {
-    nlohmann::ordered_json data = json;
-    data["sweep"] = records.header;
-    data["things"] = several(command) ? "Needles" : things_of(all.front().needles.task);
-    data["chat"] = command.chat;
     std::string hidden;
     for (const Measured& one : all) {
-      if (several(command)) hidden += (hidden.empty() ? "" : " ") + one.column + ": ";
+      if (several(command)) hidden += (hidden.empty() ? "" : " ") + one.column.name() + ": ";
       hidden += hidden_in(one.needles, command.passkeys.hay->file.filename().string());
     }
-    data["hidden"] = hidden;
-    if (several(command)) data["results"] = records.records;
+    nlohmann::ordered_json data = json;
+    data.update({{"sweep", to_json(records.plan)},
+                 {"things", several(command) ? "Needles" : things_of(all.front().needles.task)},
+                 {"chat", command.chat},
+                 {"hidden", hidden}});
+    for (const Record& record : records.records) rows.push_back(labelled(records.plan, record));
+    if (several(command)) data.update({{"results", rows}});
     add_pictures(data, records);
     write_file_atomically(command.report, report_page(data));
   }
   write_result_files(command.files, records);
   if (command.json) return print_json(json);
   for (const Measured& one : all)
-    std::cout << (several(command) ? one.column + "\n" : "") << heat_map(table, one.column) << std::flush;
+    std::cout << (several(command) ? one.column.name() + "\n" : "") << heat_map(table, one.column)
+              << std::flush;
 }
 
 void run(PasskeyCommand& command) {
@@ -216,7 +218,7 @@ void run(PasskeyCommand& command) {
   const int64_t longest = command.lengths.back();
   check_memory(session, longest, 2, fmt::format("a passkey length of {}", longest));
   auto log = open_run_log(
-      command.files, [&] { return header_of(command, runtime); }, command.common.quiet);
+      command.files, [&] { return plan_of(command, runtime); }, command.common.quiet);
   std::vector<Measured> all;
   bool whole = true;
   auto meter = std::make_optional<Meter>("passkey", command.common.quiet);
@@ -227,7 +229,7 @@ void run(PasskeyCommand& command) {
     const auto before = static_cast<double>(all.size());
     all.push_back({needles,
                    answer_tokens(codec, needles),
-                   several(command) ? task : column_of(runtime.session_options),
+                   several(command) ? Column(task) : column_of(runtime.session_options),
                    {}});
     whole =
         measure(command, session, codec, log ? &*log : nullptr, all.back(),

@@ -19,22 +19,6 @@
 namespace lariat {
 namespace {
 
-// Numbers that do not exist yet are NaN, which JSON writes as null.
-nlohmann::ordered_json to_json(const PerplexityResult& result) {
-  nlohmann::ordered_json json = {{"ctx", result.ctx},
-                                 {"stride", nullptr},
-                                 {"method", name_of(result.method)},
-                                 {"tokens", result.tokens},
-                                 {"nll", result.nll},
-                                 {"ppl", result.ppl()},
-                                 {"stderr", result.standard_error()},
-                                 {"complete", result.complete},
-                                 {"positions", to_json(result.positions)}};
-  if (result.stride > 0) json["stride"] = result.stride;
-  if (result.step > 0) json["step"] = result.step;
-  return json;
-}
-
 // The losses by position, for which a growing context is read.
 void print_growing(const PerplexityResult& result) {
   std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity", ""}};
@@ -73,46 +57,69 @@ void write_losses(const std::filesystem::path& file, const std::vector<Perplexit
   write_file_atomically(file, lines);
 }
 
-// The results as a sweep's log has them, with their labels.
-SweepRecords records_of(const PerplexityCommand& command, const std::vector<PerplexityResult>& results,
-                        const Engine& engine) {
-  std::vector<int64_t> lengths;
-  lengths.reserve(results.size());
-  for (const auto& result : results) lengths.push_back(result.ctx);
-  SweepRecords log{run_header(engine, engine.session_options, lengths), {}};
-  log.header["text"] = {{"name", input_name(command.file.filename())}};
-  for (const auto& result : results) {
-    const bool growing = result.method == PerplexityMethod::kGrowing;
-    nlohmann::ordered_json record = to_json(result);
-    record.update({{"kind", growing ? "growing" : "perplexity"},
-                   {"scaling", column_of(engine.session_options)},
-                   {"length", result.ctx}});
-    record.update(labels_of(log.header, record));
-    log.records.push_back(record);
-  }
-  return log;
+// The plan of the results. A log also has `fingerprint`, the text's.
+Plan plan_of(const PerplexityCommand& command, const Engine& engine, const PerplexityOptions& options,
+             std::optional<std::string> fingerprint) {
+  Plan plan = plan_of(engine, engine.session_options, options.ctx);
+  plan.text = TextFile{.name = input_name(command.file.filename()), .fingerprint = std::move(fingerprint)};
+  plan.perplexity = {.measured = true,
+                     .method = std::string(name_of(options.method)),
+                     .stride = options.stride,
+                     .step = options.step,
+                     .max_tokens = command.max_tokens.value_or(0),
+                     .buckets = options.buckets,
+                     .ends = options.ends};
+  return plan;
 }
 
-// Says all that the results depend on, in the form of a sweep's header.
-nlohmann::ordered_json header_of(const PerplexityCommand& command, const Engine& engine,
-                                 const PerplexityOptions& options) {
-  nlohmann::ordered_json header = run_header(engine, engine.session_options, options.ctx);
-  header["text"] = {{"name", command.file.filename().string()},
-                    {"fingerprint", file_fingerprint(command.file)}};
-  header["perplexity"] = {{"measured", true},
-                          {"method", name_of(options.method)},
-                          {"stride", options.stride},
-                          {"step", options.step},
-                          {"max_tokens", command.max_tokens.value_or(0)},
-                          {"buckets", options.buckets},
-                          {"ends", options.ends}};
-  return header;
+Record record_of(const PerplexityResult& result, const Engine& engine) {
+  Growing losses{loss_of(result, result.stride > 0 ? std::optional(result.stride) : std::nullopt)};
+  losses.positions = losses_of(result.positions);
+  Record record{column_of(engine.session_options), result.ctx, losses};
+  if (result.method != PerplexityMethod::kGrowing) record.value = static_cast<Loss>(losses);
+  return record;
+}
+
+// A result as `--json` prints it, with the labels of its record. NaN becomes null.
+nlohmann::ordered_json to_json(const PerplexityResult& result, const Plan& plan, const Record& record) {
+  const Loss& loss = *record.loss();
+  nlohmann::ordered_json json = {{"ctx", result.ctx},
+                                 {"stride", nullptr},
+                                 {"method", name_of(result.method)},
+                                 {"tokens", loss.tokens},
+                                 {"nll", loss.nll},
+                                 {"ppl", loss.ppl},
+                                 {"stderr", loss.error},
+                                 {"complete", result.complete},
+                                 {"positions", loss.positions}};
+  if (loss.stride) json.update({{"stride", *loss.stride}});
+  if (result.step > 0) json.update({{"step", result.step}});
+  json.update(to_json(record.unit()));
+  json.update(to_json(labels_of(plan, record)));
+  return json;
 }
 
 std::string running_values(std::span<const PerplexityResult> results) {
   std::string text;
   for (const auto& result : results) text += fmt::format("ppl({}) {}  ", result.ctx, fixed(result.ppl(), 3));
   return text;
+}
+
+// Prints the results and writes their files; `context_tokens`: of a text in one piece.
+void publish(const PerplexityCommand& command, const Engine& engine, const Plan& plan,
+             const std::vector<PerplexityResult>& results, size_t context_tokens) {
+  Measurements records{plan};
+  nlohmann::ordered_json rows;
+  for (const auto& result : results) {
+    records.records.push_back(record_of(result, engine));
+    rows.push_back(to_json(result, plan, records.records.back()));
+  }
+  write_result_files(command.files, records);
+  if (!command.json) return print_table(results);
+  nlohmann::ordered_json json = {{"results", rows}};
+  if (command.one_piece()) json.update({{"context_tokens", context_tokens}});
+  json.update({{"quantize", engine.model.quantization()}});
+  print_json(json);
 }
 
 void run(const PerplexityCommand& command) {
@@ -134,12 +141,11 @@ void run(const PerplexityCommand& command) {
   const TokenSource source = read_tokens(command.file, tokenizer, command.max_tokens.value_or(0));
   PerplexityOptions options = options_of(command, runtime, source);
   auto log = open_run_log(
-      command.files, [&] { return header_of(command, runtime, options); }, command.common.quiet);
+      command.files, [&] { return plan_of(command, runtime, options, file_fingerprint(command.file)); },
+      command.common.quiet);
   std::optional<LossJournal> journal;
   if (log) {
-    journal.emplace(*log,
-                    nlohmann::ordered_json{{"scaling", column_of(runtime.session_options)},
-                                           {"length", std::ranges::max(options.ctx)}},
+    journal.emplace(*log, column_of(runtime.session_options), std::ranges::max(options.ctx), std::nullopt,
                     /*asked_for=*/true);
     options.journal = &*journal;
   }
@@ -161,16 +167,7 @@ void run(const PerplexityCommand& command) {
     }
   }
   if (!command.losses.empty()) write_losses(command.losses, results, source);
-  const SweepRecords records = records_of(command, results, runtime);
-  write_result_files(command.files, records);
-  if (command.json) {
-    nlohmann::ordered_json json = {{"results", records.records}};
-    if (one_piece) json["context_tokens"] = context_tokens;
-    json["quantize"] = runtime.model.quantization();
-    print_json(json);
-  } else {
-    print_table(results);
-  }
+  publish(command, runtime, plan_of(command, runtime, options, std::nullopt), results, context_tokens);
   if (!results.front().complete) {
     const bool unsaved = !command.save_cache.empty();
     throw Error(fmt::format("interrupted; the numbers are of the first {} scored{}",

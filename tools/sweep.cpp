@@ -37,10 +37,10 @@ std::string rows_by_length(const SweepTable& table, const std::string& title, co
                            const Text& text_of) {
   std::vector<std::vector<std::string>> rows = {{title}};
   for (const int64_t length : table.lengths) rows[0].push_back(std::to_string(length));
-  for (const auto& scaling : table.scalings) {
-    rows.push_back({scaling});
+  for (const Column& column : table.columns) {
+    rows.push_back({column.name()});
     for (const int64_t length : table.lengths) {
-      const auto* value = find_cell(cells, {scaling, length});
+      const auto* value = find_cell(cells, {column, length});
       rows.back().push_back(value ? text_of(*value) : "-");
     }
   }
@@ -52,16 +52,15 @@ std::string with_error(double value, double error) {
 }
 
 std::string perplexity_rows(const SweepTable& table) {
-  return rows_by_length(table, "perplexity", table.perplexity, [](const PerplexityValue& value) {
-    return with_error(value.ppl, value.standard_error);
-  });
+  return rows_by_length(table, "perplexity", table.perplexity,
+                        [](const Loss& value) { return with_error(value.ppl, value.error); });
 }
 
 std::string growing_rows(const SweepTable& table) {
   const auto ranges = growing_ranges(table);
   std::vector<std::vector<std::string>> rows = {{"growing"}};
   for (const auto& range : ranges) rows[0].push_back(range.name());
-  for (const auto& column : table.growing_columns) {
+  for (const Column& column : table.growing_columns) {
     const auto* grown = find_cell(table.growing, column);
     if (grown == nullptr) continue;
     rows.push_back({grown->label});
@@ -86,8 +85,8 @@ void print_text(const SweepTable& table) {
   if (!table.growing.empty()) text += growing_rows(table) + "\n";
   if (!table.perplexity.empty()) text += perplexity_rows(table) + "\n";
   if (!table.passkey.empty()) {
-    for (const auto& scaling : table.scalings)
-      text += fmt::format("{}, {}\n{}\n", things_of(table.task), scaling, heat_map(table, scaling));
+    for (const Column& column : table.columns)
+      text += fmt::format("{}, {}\n{}\n", things_of(table.task), column.name(), heat_map(table, column));
   }
   if (!table.speed.empty()) text += speed_rows(table) + "\n";
   for (const auto& sentence : conclusions(table)) text += sentence + "\n";
@@ -95,7 +94,7 @@ void print_text(const SweepTable& table) {
 }
 
 // Writes the report and prints the results, which may be incomplete.
-void publish(const SweepCommand& command, const SweepRecords& log) {
+void publish(const SweepCommand& command, const Measurements& log) {
   if (!command.report.empty()) write_file_atomically(command.report, sweep_report(log));
   write_result_files(command.files, log);
   if (command.json) {
@@ -116,9 +115,9 @@ void check_merge_usage(const CLI::App& typed) {
 }
 
 void merge(const SweepCommand& command) {
-  const SweepRecords log = merge_sweep_logs(command.merge);
+  const Measurements log = merge_logs(command.merge);
   publish(command, log);
-  if (!is_complete(log) && !command.common.quiet) {
+  if (!log.complete() && !command.common.quiet) {
     say("warning: some results are missing; give the files of all shards, each run to its end");
   }
 }
@@ -153,8 +152,8 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
     if (std::filesystem::exists(file, ec)) files.push_back(file);
   }
   if (static_cast<int64_t>(files.size()) == options.shard_count) {
-    const SweepRecords log = merge_sweep_logs(files);
-    if (is_complete(log)) return publish(command, log);
+    const Measurements log = merge_logs(files);
+    if (log.complete()) return publish(command, log);
   }
   if (!command.common.quiet) {
     say(fmt::format("shard {} of {} is done; when all are: lariat sweep --merge{} --report {}",
@@ -255,9 +254,9 @@ void run(SweepCommand& command, CommandFiles files) {
   if (!command.files.resume) {
     set_aside(file, command.common.quiet);
     std::error_code ec;
-    if (is_sweep_log(part_file(file))) std::filesystem::remove(part_file(file), ec);
+    if (is_measurement_log(part_file(file))) std::filesystem::remove(part_file(file), ec);
   }
-  SweepLog log(file, sweep.header(), command.files.resume);
+  MeasurementLog log(file, sweep.plan(), command.files.resume);
   if (!command.losses.empty())
     losses.open(command.losses, command.files.resume ? std::ios::app : std::ios::trunc);
   if (!command.common.quiet) say_plan(runtime, options, sweep, log.contents());
@@ -266,7 +265,7 @@ void run(SweepCommand& command, CommandFiles files) {
     Meter meter("sweep", command.common.quiet);
     all = sweep.run(log, [&](const SweepProgress& at) {
       meter.show(at.done, fmt::format("{} of {} measured, now {}, {} at {}  ", at.finished, at.units,
-                                      at.unit.kind, at.unit.scaling, at.unit.length));
+                                      name_of(at.unit.kind), at.unit.column.name(), at.unit.length));
     });
   }
   if (shards > 1 && command.files.results.empty()) {

@@ -11,21 +11,21 @@ namespace {
 
 constexpr double kLong = 60;  // seconds, from which on it is said what would be cheaper
 
-double total(const std::map<std::string, double>& kinds) {
+double total(const std::map<Kind, double>& kinds) {
   return std::accumulate(kinds.begin(), kinds.end(), 0.0,
                          [](double sum, const auto& kind) { return sum + kind.second; });
 }
 
 // How long another sweep of the same model takes.
-std::string other(const Engine& engine, const SweepOptions& options, Sweep& sweep, const SweepRecords& log) {
+std::string other(const Engine& engine, const SweepOptions& options, Sweep& sweep, const Measurements& log) {
   Sweep less(engine, options);
   less.set_pace(sweep.pace());
-  return duration(total(less.seconds_left({log.header, {}})));
+  return duration(total(less.seconds_left({log.plan})));
 }
 
 }  // namespace
 
-void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, const SweepRecords& log) {
+void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, const Measurements& log) {
   for (const auto& note : sweep.notes()) say(note);
   const std::vector<int64_t>& lengths = sweep.options().lengths;
   if (const TokenSource* text = sweep.text()) {
@@ -42,7 +42,7 @@ void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, con
   const auto kinds = sweep.seconds_left(log);
   std::string parts;
   for (const auto& [kind, seconds] : kinds)
-    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", kind, duration(seconds));
+    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name_of(kind), duration(seconds));
   say(fmt::format("about {} ({})", duration(total(kinds)), parts));
   if (total(kinds) < kLong || !log.records.empty()) return;
   std::vector<std::string> ways;

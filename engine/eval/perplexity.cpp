@@ -8,6 +8,7 @@
 
 #include "engine/contexts/memory_check.h"
 #include "engine/eval/run_log.h"
+#include "engine/eval/verdict.h"
 #include "engine/eval/windows.h"
 #include "engine/interrupt.h"
 #include "kernels/counted.h"
@@ -114,7 +115,7 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
 
 // --- a growing context ---
 
-// Contexts that grow together, from empty ones on or from where an earlier run was.
+// Contexts that grow together.
 class GrowingRun {
  public:
   GrowingRun(Session& session, const TokenSource& text, const PerplexityOptions& options,
@@ -145,11 +146,9 @@ class GrowingRun {
         const bool last = length == ctx - 1;
         if (!last && bucket_of(length) == bucket_of(from_)) continue;
         options_.journal->keep(first_, part_);
-        if (!last) options_.journal->save(session_, sequences_, tokens_);
       }
       add(part_);
     }
-    if (options_.journal != nullptr) options_.journal->forget();
   }
 
  private:
@@ -171,19 +170,17 @@ class GrowingRun {
     from_ = part.reached;
   }
 
-  // The losses that are known: all up to `end`, or as far as the contexts go that were put away.
+  // The end, where an earlier run has all losses up to it; else 0.
   int64_t resume(int64_t end) {
     if (options_.journal == nullptr) return 0;
     const auto parts = options_.journal->known(first_);
-    const bool all = !parts.empty() && parts.back().reached == end;
-    const int64_t length = all ? end : options_.journal->restore(session_, first_, sequences_);
+    if (parts.empty() || parts.back().reached != end) return 0;
     for (const auto& part : parts) {
-      if (part.reached > length) break;
-      options_.journal->check(part, std::vector(windows_.size(), static_cast<size_t>(std::max<int64_t>(
-                                                                     part.reached - from_ - unscored(), 0))));
+      const auto size = static_cast<size_t>(std::max<int64_t>(part.reached - from_ - unscored(), 0));
+      options_.journal->check(part, std::vector(windows_.size(), size));
       add(part);
     }
-    return length;
+    return end;
   }
 
   Session& session_;
@@ -248,16 +245,20 @@ double LossSum::mean_error() const {
   return std::sqrt(std::max(squares / n - mean() * mean(), 0.0) / (n - 1));
 }
 
-nlohmann::ordered_json to_json(const std::vector<PositionBucket>& positions) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const auto& bucket : positions) {
-    json.push_back({{"from", bucket.from},  // NaN becomes null
-                    {"to", bucket.to},
-                    {"tokens", bucket.tokens},
-                    {"loss", bucket.mean()},
-                    {"stderr", bucket.mean_error()}});
-  }
-  return json;
+Loss loss_of(const PerplexityResult& result, std::optional<int64_t> stride) {
+  return {.stride = stride,
+          .tokens = result.tokens,
+          .nll = result.nll,
+          .ppl = result.ppl(),
+          .error = result.standard_error(),
+          .blocks = block_sums(result.losses)};
+}
+
+std::vector<PositionLoss> losses_of(const std::vector<PositionBucket>& positions) {
+  std::vector<PositionLoss> losses;
+  for (const auto& bucket : positions)
+    losses.push_back({bucket.from, bucket.to, bucket.tokens, bucket.mean(), bucket.mean_error()});
+  return losses;
 }
 
 nlohmann::ordered_json losses_json(const std::vector<float>& losses) {

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/eval/measurement.h"
 #include "engine/eval/token_source.h"
 #include "engine/runtime/session.h"
 
@@ -89,9 +90,9 @@ struct PerplexityResult : LossSum {
   void add(int64_t position, int64_t token, double loss);  // `token`: its index in the text
 };
 
-// [{"from", "to", "tokens", "loss", "stderr"}]: the loss is the mean, stderr its error; null where there is
-// none.
-nlohmann::ordered_json to_json(const std::vector<PositionBucket>& positions);
+// The result as records hold it, without its positions.
+Loss loss_of(const PerplexityResult& result, std::optional<int64_t> stride = {});
+std::vector<PositionLoss> losses_of(const std::vector<PositionBucket>& positions);
 // The losses of each token of a text, to 5 decimals; null where it was not scored.
 nlohmann::ordered_json losses_json(const std::vector<float>& losses);
 

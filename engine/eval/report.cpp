@@ -28,23 +28,22 @@ std::string report_page(const Json& data) {
   return page.replace(page.find(kPlace), kPlace.size(), json);
 }
 
-void add_pictures(Json& data, const SweepRecords& log) {
+void add_pictures(Json& data, const Measurements& log) {
   const SweepTable table = tabulate(log);
-  data["pictures"] = Json::array();
+  Json pictures = Json::array(), colours = Json::object();
   for (const SweepPicture& picture : sweep_pictures(table))
-    data["pictures"].push_back({{"name", picture.name},
-                                {"column", picture.column},
-                                {"wide", picture.wide},
-                                {"narrow", picture.narrow}});
-  data["colours"] = Json::object();
-  for (const auto* columns : {&table.scalings, &table.growing_columns}) {
-    for (const std::string& column : *columns) data["colours"][column] = colour_of(table, column);
+    pictures.push_back({{"name", picture.name},
+                        {"column", picture.column},
+                        {"wide", picture.wide},
+                        {"narrow", picture.narrow}});
+  for (const auto* columns : {&table.columns, &table.growing_columns}) {
+    for (const Column& column : *columns) colours[column.name()] = colour_of(table, column);
   }
-  data["style"] = kSweepSvgStyle;
-  data["csv"] = results_csv(log);
+  data.update(
+      {{"pictures", pictures}, {"colours", colours}, {"style", kSweepSvgStyle}, {"csv", results_csv(log)}});
 }
 
-void write_pictures(const SweepRecords& log, const std::filesystem::path& folder) {
+void write_pictures(const Measurements& log, const std::filesystem::path& folder) {
   std::error_code ec;
   std::filesystem::create_directories(folder, ec);
   if (ec) throw Error(folder.string() + ": cannot be made: " + ec.message());
@@ -52,42 +51,40 @@ void write_pictures(const SweepRecords& log, const std::filesystem::path& folder
     write_file_atomically(folder / (picture.name + ".svg"), svg_file(picture.wide));
 }
 
-Json sweep_json(const SweepRecords& log) {
-  Json header = log.header;
-  header.erase("lariat_sweep");
-  header.erase("shard");
-  Json results = log.records;
-  for (Json& record : results) record.update(labels_of(log.header, record));
-  return {{"sweep", header},
-          {"complete", is_complete(log)},
+Json sweep_json(const Measurements& log) {
+  Json plan = to_json(log.plan), results = Json::array();
+  for (const char* key : {"lariat_sweep", "shard"}) plan.erase(key);
+  for (const Record& record : log.records) results.push_back(labelled(log.plan, record));
+  return {{"sweep", plan},
+          {"complete", log.complete()},
           {"results", results},
           {"conclusions", conclusions(tabulate(log))}};
 }
 
-std::string sweep_report(const SweepRecords& log) {
+std::string sweep_report(Measurements log) {
+  for (Record& record : log.records) {
+    if (record.kind() != Kind::kSpeed) record.timing.reset();
+  }
+  std::ranges::stable_sort(log.records, {}, &Record::key);
   Json data = sweep_json(log);
-  for (Json& record : data["results"]) {
-    if (record["kind"] != "speed") record = without_timing(record);
-  }
-  std::stable_sort(data["results"].begin(), data["results"].end(),
-                   [](const Json& a, const Json& b) { return record_key(a) < record_key(b); });
-  const Json& passkey = log.header["passkey"];
-  const std::string hay = passkey["haystack"]["name"];
-  data["hidden"] = hidden_in({needle_task(passkey["task"].get<std::string>()).value(), passkey["needles"]},
-                             hay == "noise" ? "" : hay);
+  const Plan::Passkey& passkey = log.plan.passkey;
+  const std::string& hay = passkey.haystack.name;
   const SweepTable table = tabulate(log);
-  data["things"] = things_of(table.task);
-  data["ranges"] = Json::array();
-  for (const PositionRange& range : growing_ranges(table)) {
-    data["ranges"].push_back({{"name", range.name()}, {"from", range.from}, {"to", range.to}});
-    data["ranges"].back()["best"] = by_growing(table, range).best;
-  }
-  data["best"] = Json::object();  // which scalings are shown to read a length best
-  for (const int64_t length : table.lengths)
-    data["best"][std::to_string(length)] = by_perplexity(table, length).best;
-  const Json& sentences = data["conclusions"];
-  data["overall"] = !sentences.empty() && sentences.back().get<std::string>().starts_with(kOverall);
-  add_pictures(data, {log.header, data["results"]});
+  Json ranges = Json::array(), best = Json::object();
+  for (const PositionRange& range : growing_ranges(table))
+    ranges.push_back({{"name", range.name()},
+                      {"from", range.from},
+                      {"to", range.to},
+                      {"best", by_growing(table, range).best}});
+  for (const int64_t length : table.lengths)  // the columns shown to read this length best
+    best[std::to_string(length)] = by_perplexity(table, length).best;
+  const auto sentences = conclusions(table);
+  data.update({{"hidden", hidden_in({passkey.task, passkey.needles}, hay == "noise" ? "" : hay)},
+               {"things", things_of(table.task)},
+               {"ranges", ranges},
+               {"best", best},
+               {"overall", !sentences.empty() && sentences.back().starts_with(kOverall)}});
+  add_pictures(data, log);
   return report_page(data);
 }
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "engine/eval/sweep_log.h"
+#include "engine/eval/measurement.h"
 
 namespace lariat {
 
@@ -19,14 +19,14 @@ namespace lariat {
 std::string report_page(const nlohmann::ordered_json& data);
 // Puts into such data what the page shows and lets its reader save: the pictures of the records and their
 // CSV.
-void add_pictures(nlohmann::ordered_json& data, const SweepRecords& log);
+void add_pictures(nlohmann::ordered_json& data, const Measurements& log);
 // The pictures as files of `folder`, which is made if it is not there: growing.svg, perplexity.svg and
 // found-SCALING.svg.
-void write_pictures(const SweepRecords& log, const std::filesystem::path& folder);
+void write_pictures(const Measurements& log, const std::filesystem::path& folder);
 
 // The results of a sweep as one object, which `lariat sweep --json` prints.
-nlohmann::ordered_json sweep_json(const SweepRecords& log);
+nlohmann::ordered_json sweep_json(const Measurements& log);
 // The page of a sweep: the same bytes for the same results, in whatever order and however fast they came.
-std::string sweep_report(const SweepRecords& log);
+std::string sweep_report(Measurements log);
 
 }  // namespace lariat

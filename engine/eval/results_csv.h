@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "engine/eval/sweep_log.h"
+#include "engine/eval/measurement.h"
 
 namespace lariat {
 
@@ -14,11 +14,6 @@ namespace lariat {
 // from and to: the positions that a row is of; empty: all. error: one standard error of a perplexity; of a
 // share the half width of Wilson's interval at one standard error, which is not 0 where all or none are
 // found. count: the tokens or trials that value is the mean of. A field is empty where there is no number.
-std::string results_csv(const SweepRecords& log);
-
-// The setting of a record of a log with this header, as members of a JSON row: model, weights (as stored),
-// dtype (as computed with), cache_dtype, rope_scaling, rope_factor, position_method, stale, text and, of
-// passkeys, task. Null: unknown, as of logs of earlier versions, or none.
-nlohmann::ordered_json labels_of(const nlohmann::ordered_json& header, const nlohmann::ordered_json& record);
+std::string results_csv(const Measurements& log);
 
 }  // namespace lariat

@@ -7,9 +7,6 @@
 #include <map>
 
 #include "engine/contexts/fingerprint.h"
-#include "engine/contexts/saved_context.h"
-#include "engine/eval/sweep.h"
-#include "engine/eval/sweep_column.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -43,59 +40,52 @@ std::string stored_format(const Model& model) {
 
 }  // namespace
 
-std::string column_of(const SessionOptions& session) {
+Column column_of(const SessionOptions& session) {
   const RopeType type = session.rope->type;
-  return name_of(SweepColumn{std::string(type == RopeType::kDefault ? "none" : name_of(type)),
-                             session.positions.name, session.stale_cache});
+  Column column;
+  if (type != RopeType::kDefault) column.scaling = name_of(type);
+  column.method = session.positions.name;
+  column.stale = session.stale_cache;
+  return column;
 }
 
-Json model_identity(const Model& model) {
+Plan::Model model_identity(const Model& model) {
   const auto file = std::filesystem::absolute(model.spec.file);
   const auto name = file.filename() == "config.json" ? file.parent_path().filename() : file.filename();
-  return {{"name", name.string()},
-          {"fingerprint", model_fingerprint(model)},
-          {"texts", texts_fingerprint(model.files.texts)}};
+  return {name.string(), model_fingerprint(model), texts_fingerprint(model.files.texts)};
 }
 
-Json run_header(const Engine& engine, const SessionOptions& session, const std::vector<int64_t>& lengths) {
+Plan plan_of(const Engine& engine, const SessionOptions& session, const std::vector<int64_t>& lengths) {
   const RopeScaling& rope = *session.rope;
-  const Json not_measured = {{"measured", false}};
-  return {{"lariat_sweep", 1},
-          {"model", model_identity(engine.model)},
-          {"text", nullptr},
-          {"original_ctx", rope.original_ctx},
-          {"scalings", {column_of(session)}},
-          {"lengths", lengths},
-          {"growing", not_measured},
-          {"perplexity", {{"measured", false}, {"method", "none"}, {"stride", 0}, {"max_tokens", 0}}},
-          {"passkey", passkey_plan({.depths = {0.0}, .trials = 0}, /*measured=*/false)},
-          {"speed", not_measured},
-          {"options",
-           {{"backend", engine.backend->name()},
-            {"weights", stored_format(engine.model)},
-            {"dtype", name_of(engine.model.weights.form.dtype)},
-            {"k_dtype", name_of(session.k_dtype)},
-            {"v_dtype", name_of(session.v_dtype)},
-            {"factor", rope.factor},
-            {"theta", rope.theta},
-            {"steps_per_octave", session.rope_steps},
-            {"prefill_chunk", session.prefill_chunk},
-            {"frequencies", frequencies_fingerprint(rope, std::ranges::max(lengths), session.rope_steps)},
-            {"stale_cache", session.stale_cache}}},
-          {"shard", {{"index", 0}, {"count", 1}}}};
+  Plan plan{.model = model_identity(engine.model),
+            .original_ctx = rope.original_ctx,
+            .columns = {column_of(session)},
+            .lengths = lengths};
+  plan.options = {.backend = engine.backend->name(),
+                  .weights = stored_format(engine.model),
+                  .dtype = std::string(name_of(engine.model.weights.form.dtype)),
+                  .k_dtype = std::string(name_of(session.k_dtype)),
+                  .v_dtype = std::string(name_of(session.v_dtype)),
+                  .factor = rope.factor,
+                  .theta = rope.theta,
+                  .steps_per_octave = session.rope_steps,
+                  .prefill_chunk = session.prefill_chunk,
+                  .frequencies = frequencies_fingerprint(rope, std::ranges::max(lengths), session.rope_steps),
+                  .stale_cache = session.stale_cache};
+  return plan;
 }
 
-LossJournal::LossJournal(SweepLog& log, Json key, bool asked_for)
-    : log_(log), key_(std::move(key)), asked_for_(asked_for) {
-  for (const Json& record : log.contents().records) {
-    const auto differs = [&](const auto& part) { return record.value(part.key(), Json()) != part.value(); };
-    if (record["kind"] != "losses" || std::ranges::any_of(key_.items(), differs)) continue;
-    std::vector<Part>& parts = known_[record["window"]];
-    Part part{record["reached"], {}};
-    const std::vector<double> all = record["losses"];
-    std::span<const double> left = all;
-    for (const size_t size : record["sizes"].get<std::vector<size_t>>()) {
-      const auto some = left.first(std::min(size, left.size()));
+LossJournal::LossJournal(MeasurementLog& log, Column column, int64_t length, std::optional<Kind> of,
+                         bool asked_for)
+    : log_(log), column_(std::move(column)), length_(length), of_(of), asked_for_(asked_for) {
+  for (const Record& record : log.contents().records) {
+    const auto* kept = std::get_if<LossPart>(&record.value);
+    if (kept == nullptr || record.column != column_ || record.length != length_ || kept->of != of_) continue;
+    std::vector<Part>& parts = known_[kept->window];
+    Part part{kept->reached, {}};
+    std::span<const double> left = kept->losses;
+    for (const int64_t size : kept->sizes) {
+      const auto some = left.first(std::min(static_cast<size_t>(size), left.size()));
       part.losses.emplace_back(some.begin(), some.end());
       left = left.subspan(some.size());
       std::ranges::replace(part.losses.back(), kNotFinite, std::nan(""));
@@ -113,71 +103,20 @@ void LossJournal::check(const Part& part, const std::vector<size_t>& sizes) cons
 void LossJournal::keep(int64_t first, const Part& part) {
   std::vector<Part>& parts = known_[first];
   if (!keeps_ || (!parts.empty() && parts.back().reached >= part.reached)) return;  // an earlier run had it
-  Json record = {{"kind", "losses"}};
-  record.update(key_);
-  std::vector<double> losses;
-  std::vector<size_t> sizes;
+  LossPart kept{.of = of_, .window = first, .reached = part.reached};
   for (const auto& reading : part.losses) {
-    sizes.push_back(reading.size());
-    for (const double loss : reading) losses.push_back(std::isfinite(loss) ? loss : kNotFinite);
+    kept.sizes.push_back(std::ssize(reading));
+    for (const double loss : reading) kept.losses.push_back(std::isfinite(loss) ? loss : kNotFinite);
   }
-  record.update({{"window", first}, {"reached", part.reached}, {"sizes", sizes}, {"losses", losses}});
   try {
-    log_.append(record);
+    log_.append({column_, length_, std::move(kept)});
     parts.push_back(part);
   } catch (const Error&) {
     if (asked_for_) throw;
-    keeps_ = saves_ = false;
-    forget();
+    keeps_ = false;
     std::error_code ec;
     std::filesystem::resize_file(log_.file(), 0, ec);
   }
-}
-
-std::filesystem::path LossJournal::context(size_t i) const {
-  return fmt::format("{}.{}.ctx", log_.file().string(), i);
-}
-
-void LossJournal::save(Session& session, std::span<const Sequence> sequences,
-                       std::span<const std::vector<int32_t>> tokens) {
-  if (session.options().stale_cache || !saves_) return;
-  saved_ = std::max(saved_, sequences.size());
-  try {
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      const auto length = static_cast<size_t>(sequences[i].length());
-      save_context(session, sequences[i], std::span(tokens[i]).first(length), context(i), key_.dump());
-    }
-  } catch (const Error&) {  // no room, or random weights
-    saves_ = false;
-    forget();
-  }
-}
-
-int64_t LossJournal::restore(Session& session, int64_t first, std::vector<Sequence>& sequences) {
-  const auto& parts = known(first);
-  std::vector<Sequence> saved;
-  std::error_code ec;
-  while (saved.size() < sequences.size() && std::filesystem::exists(context(saved.size()), ec)) {
-    SavedContext one = load_context(session, context(saved.size()));
-    if (!one.note.starts_with("{\"scaling\":")) saves_ = false;  // not a log's: it stays
-    if (one.note != key_.dump()) return 0;
-    saved.push_back(std::move(one.sequence));
-  }
-  if (saved.size() < sequences.size()) return 0;
-  const int64_t length = saved.front().length();
-  // All go equally far, and to the end of a part: else the run was killed while it put them away.
-  if (std::ranges::any_of(saved, [&](const Sequence& one) { return one.length() != length; }) ||
-      std::ranges::count(parts, length, &Part::reached) == 0)
-    return 0;
-  saved_ = saved.size();
-  sequences = std::move(saved);
-  return length;
-}
-
-void LossJournal::forget() {
-  std::error_code ec;
-  for (size_t i = 0; i < saved_; ++i) std::filesystem::remove(context(i), ec);
-  saved_ = 0;
 }
 
 }  // namespace lariat

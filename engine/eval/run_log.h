@@ -1,29 +1,26 @@
 #pragma once
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "engine/eval/sweep_log.h"
+#include "engine/eval/measurement_log.h"
 #include "engine/lariat.h"
 
 // The results of `lariat passkey` and `lariat perplexity` while they are measured are a log like a sweep's,
 // with a line for each prompt, window or bucket: a run that was killed goes on where it was.
 namespace lariat {
 
-// The name of the session's scaling among a sweep's: "none" where nothing is stretched; " stale" behind it
-// where cached keys are left.
-std::string column_of(const SessionOptions& session);
+// The session's scaling, position method and keys as a column.
+Column column_of(const SessionOptions& session);
 
-// The model's members of a header: the name of its folder or of its GGUF file, and fingerprints of its
-// weights and of its texts.
-nlohmann::ordered_json model_identity(const Model& model);
+// The name of the model's folder or GGUF file, and fingerprints of its weights and its texts.
+Plan::Model model_identity(const Model& model);
 
-// A header that says all that the results of one scaling depend on, but for what is measured: "perplexity"
-// and "passkey" say that they are not.
-nlohmann::ordered_json run_header(const Engine& engine, const SessionOptions& session,
-                                  const std::vector<int64_t>& lengths);
+// A plan of a run with one column, in which nothing is measured yet.
+Plan plan_of(const Engine& engine, const SessionOptions& session, const std::vector<int64_t>& lengths);
 
 // The losses that a run has found, in its log: of windows, or of a growing context bucket by bucket, whose
 // context is put away beside the log.
@@ -35,9 +32,9 @@ class LossJournal {
     std::vector<std::vector<double>> losses;
   };
 
-  // key: the column and the length, as records have them; the log outlives it. asked_for: a log that cannot
-  // be written is an error; else nothing more is kept, and its space is given back.
-  LossJournal(SweepLog& log, nlohmann::ordered_json key, bool asked_for);
+  // of: the kind of a sweep's unit; the log outlives the journal. asked_for: a log that cannot be written is
+  // an error; else nothing more is kept, and its space is given back.
+  LossJournal(MeasurementLog& log, Column column, int64_t length, std::optional<Kind> of, bool asked_for);
 
   // The parts of the readings from number `first` on, in order.
   const std::vector<Part>& known(int64_t first) { return known_[first]; }
@@ -45,22 +42,13 @@ class LossJournal {
   void check(const Part& part, const std::vector<size_t>& sizes) const;
   void keep(int64_t first, const Part& part);
 
-  // Puts the contexts of these readings away, in place of older ones, as long as they can be: a stale one
-  // cannot.
-  void save(Session& session, std::span<const Sequence> sequences,
-            std::span<const std::vector<int32_t>> tokens);
-  // How far the contexts go that an earlier run left for the first known parts of these readings, in the
-  // places of `sequences`; 0, and nothing changed: there are none.
-  int64_t restore(Session& session, int64_t first, std::vector<Sequence>& sequences);
-  void forget();  // the contexts
-
  private:
-  std::filesystem::path context(size_t i) const;
-  SweepLog& log_;
-  nlohmann::ordered_json key_;
+  MeasurementLog& log_;
+  Column column_;
+  int64_t length_;
+  std::optional<Kind> of_;
   std::map<int64_t, std::vector<Part>> known_;
-  bool asked_for_, keeps_ = true, saves_ = true;
-  size_t saved_ = 0;  // contexts
+  bool asked_for_, keeps_ = true;
 };
 
 }  // namespace lariat

@@ -1,5 +1,4 @@
 #pragma once
-#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -8,15 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "engine/eval/measurement_log.h"
 #include "engine/eval/passkey.h"
 #include "engine/eval/perplexity.h"
-#include "engine/eval/sweep_log.h"
 #include "engine/lariat.h"
 
 namespace lariat {
 
 struct SweepOptions {
-  // Columns (sweep_column.h). Empty: none, linear, ntk, dynamic, yarn and dynamic-yarn, or of a model without
+  // Names of columns. Empty: none, linear, ntk, dynamic, yarn and dynamic-yarn, or of a model without
   // RoPE none alone.
   std::vector<std::string> scalings;
   // Empty: 1, 2 and 4 times the model's original length, as far as text and memory reach.
@@ -38,38 +37,16 @@ struct SweepOptions {
   const std::atomic<bool>* interrupted = nullptr;
 };
 
-// One measurement of a sweep; a passkey unit makes one record per depth.
-struct SweepUnit {
-  std::string kind;     // growing, passkey, perplexity or speed
-  std::string scaling;  // the name of a column
-  int64_t length;
-  bool operator==(const SweepUnit&) const = default;
-  nlohmann::ordered_json record() const;  // the beginning of its records
-};
-
-// The units that a header promises, the most telling first: the growing contexts, then by falling length the
-// passkeys and the perplexities, then speeds; all scalings of one before the next.
-std::vector<SweepUnit> all_units(const nlohmann::ordered_json& header);
-// What a header says of passkeys; of hay its name and, of a file, its fingerprint.
-nlohmann::ordered_json passkey_plan(const PasskeyOptions& options, bool measured);
-// The whole of a passkey's record but for its timing.
-nlohmann::ordered_json passkey_record(const std::string& scaling, const PasskeyCell& cell, NeedleTask task);
-// Sorts lengths or depths; each stays once.
-template <class T>
-void sort_unique(std::vector<T>& values) {
-  std::ranges::sort(values);
-  values.erase(std::unique(values.begin(), values.end()), values.end());
-}
-// The units of `units` that a log lacks; a complete log lacks none that its header promises, of all shards.
-std::vector<SweepUnit> missing_units(const SweepRecords& log, std::vector<SweepUnit> units);
-inline bool is_complete(const SweepRecords& log) { return missing_units(log, all_units(log.header)).empty(); }
+Plan::Passkey passkey_plan(const PasskeyOptions& options);
+// The record of a passkey cell, without its timing.
+Record passkey_record(const Column& column, const PasskeyCell& cell, NeedleTask task);
 
 inline constexpr int64_t kSpeedSteps = 32;  // decoded by a speed unit
 
 // Where a sweep stands: the unit that runs now, how many are behind it of those that were left to do, and the
 // share of the time that they take.
 struct SweepProgress {
-  const SweepUnit& unit;
+  const Unit& unit;
   size_t finished, units;
   double done;
 };
@@ -113,11 +90,10 @@ class Sweep {
   const TokenSource* text() const { return text_ ? &*text_ : nullptr; }  // as far as it is used
   // By how much windows move: an eighth of their length (half, for a first look), at least 256 tokens.
   int64_t stride_of(int64_t length) const;
-  // Identifies the sweep: the first line of its log.
-  nlohmann::ordered_json header() const;
-  // Of the column of this name.
-  RopeScaling scaling_for(const std::string& column, int64_t length) const;
-  PositionMethod method_for(const std::string& column) const;
+  const std::vector<Column>& columns() const { return columns_; }
+  Plan plan() const;  // the first line of its log
+  RopeScaling scaling_for(const Column& column, int64_t length) const;
+  PositionMethod method_for(const Column& column) const;
 
   // Throws Error before hours are spent: a length beyond memory, a text too short for the longest window, a
   // passkey length without room for the prompt, a scaling that this model cannot have.
@@ -125,16 +101,16 @@ class Sweep {
 
   // All units of this shard, in the order in which they run. Shards take turns, so that each gets its part of
   // every length.
-  std::vector<SweepUnit> units() const;
+  std::vector<Unit> units() const;
   // How fast this model is here, found when first asked for (measure_pace).
   const Pace& pace();
   void set_pace(const Pace& pace) { pace_ = pace; }
-  // The seconds that each of the units takes, one after the other; 0: the result of another is taken over.
-  // And of what a log lacks, by kind.
-  std::vector<double> seconds_for(const std::vector<SweepUnit>& left, const SweepRecords& log) const;
-  std::map<std::string, double> seconds_left(const SweepRecords& log) const;
+  // The seconds that each unit takes, in order; 0: the result of another is copied. And those of the units
+  // that a log lacks, by kind.
+  std::vector<double> seconds_for(const std::vector<Unit>& left, const Measurements& log) const;
+  std::map<Kind, double> seconds_left(const Measurements& log) const;
   // Measures what is not in the log yet. False when it was interrupted.
-  bool run(SweepLog& log, const SweepProgressFn& progress);
+  bool run(MeasurementLog& log, const SweepProgressFn& progress);
 
  private:
   void fill_in();
@@ -145,21 +121,21 @@ class Sweep {
   void drop_long_lengths();
   // A window moves by this part of its length.
   int64_t window_parts() const { return options_.quick ? 2 : 8; }
-  nlohmann::ordered_json plan() const;
-  PerplexityOptions perplexity_options(const SweepUnit& unit) const;
-  double seconds_of(const SweepUnit& unit) const;
+  PerplexityOptions perplexity_options(const Unit& unit) const;
+  double seconds_of(const Unit& unit) const;
   using ProgressFn = std::function<void(double done)>;
-  bool run_unit(const SweepUnit& unit, SweepLog& log, const ProgressFn& progress);
-  void append(SweepLog& log, nlohmann::ordered_json record) const;
-  std::vector<SweepUnit> equals_of(const SweepUnit& unit) const;
-  bool copy_equal(const SweepUnit& unit, SweepLog& log) const;
-  bool same_frequencies(const SweepUnit& unit, const std::string& other) const;
-  bool run_losses(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress);
-  bool run_passkey(const SweepUnit& unit, Session& session, SweepLog& log, const ProgressFn& progress);
-  void run_speed(const SweepUnit& unit, Session& session, SweepLog& log);
+  bool run_unit(const Unit& unit, MeasurementLog& log, const ProgressFn& progress);
+  void append(MeasurementLog& log, Record record) const;
+  std::vector<Unit> equals_of(const Unit& unit) const;
+  bool copy_equal(const Unit& unit, MeasurementLog& log) const;
+  bool same_frequencies(const Unit& unit, const Column& other) const;
+  bool run_losses(const Unit& unit, Session& session, MeasurementLog& log, const ProgressFn& progress);
+  bool run_passkey(const Unit& unit, Session& session, MeasurementLog& log, const ProgressFn& progress);
+  void run_speed(const Unit& unit, Session& session, MeasurementLog& log);
 
   const Engine& engine_;
   SweepOptions options_;
+  std::vector<Column> columns_;
   RopeScaling own_;         // the model's, with the theta and original_ctx of the options
   SessionOptions session_;  // of own_
   TextCodec codec_;

@@ -89,14 +89,14 @@ const Pace& Sweep::pace() {
   return *pace_;
 }
 
-double Sweep::seconds_of(const SweepUnit& unit) const {
+double Sweep::seconds_of(const Unit& unit) const {
   Pace pace = pace_.value_or(Pace{});
-  pace.pair *= share_seen(method_for(unit.scaling), unit.length);
+  pace.pair *= share_seen(method_for(unit.column), unit.length);
   const auto length = static_cast<double>(unit.length);
   const double step = pace.step + pace.pair * length;
-  if (unit.kind == "speed") return pace.reading(0, length) + kSpeedSteps * step;
+  if (unit.kind == Kind::kSpeed) return pace.reading(0, length) + kSpeedSteps * step;
   double seconds = 0;
-  if (unit.kind != "passkey") {
+  if (unit.kind != Kind::kPasskey) {
     for (const Window& window : windows_of(perplexity_options(unit), unit.length, *text_))
       seconds += pace.reading(0, static_cast<double>(window.end - window.begin));
     return seconds;
@@ -110,21 +110,21 @@ double Sweep::seconds_of(const SweepUnit& unit) const {
   return seconds + (alike ? pace.reading(0, options.depths.back() * length) : 0);
 }
 
-std::vector<double> Sweep::seconds_for(const std::vector<SweepUnit>& left, const SweepRecords& log) const {
+std::vector<double> Sweep::seconds_for(const std::vector<Unit>& left, const Measurements& log) const {
   std::vector<double> seconds;
   for (auto unit = left.begin(); unit != left.end(); ++unit) {
-    const bool taken_over = std::ranges::any_of(equals_of(*unit), [&](const SweepUnit& equal) {
-      return std::find(left.begin(), unit, equal) != unit || missing_units(log, {equal}).empty();
+    const bool taken_over = std::ranges::any_of(equals_of(*unit), [&](const Unit& equal) {
+      return std::find(left.begin(), unit, equal) != unit || log.missing({equal}).empty();
     });
     seconds.push_back(taken_over ? 0 : seconds_of(*unit));
   }
   return seconds;
 }
 
-std::map<std::string, double> Sweep::seconds_left(const SweepRecords& log) const {
-  const auto left = missing_units(log, units());
+std::map<Kind, double> Sweep::seconds_left(const Measurements& log) const {
+  const auto left = log.missing(units());
   const std::vector<double> seconds = seconds_for(left, log);
-  std::map<std::string, double> kinds;
+  std::map<Kind, double> kinds;
   for (size_t i = 0; i < left.size(); ++i) kinds[left[i].kind] += seconds[i];
   return kinds;
 }

@@ -5,7 +5,6 @@
 
 #include "engine/contexts/memory_check.h"
 #include "engine/eval/sweep.h"
-#include "engine/eval/sweep_column.h"
 #include "engine/eval/windows.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
@@ -32,15 +31,13 @@ Sweep::Sweep(const Engine& engine, const SweepOptions& options)
       bos_(text_bos(*engine.tokenizer)) {
   if (!options_.rope.original_ctx) options_.rope.original_ctx = own_.original_ctx;
   sort_unique(options_.passkeys.depths);
-  auto& names = options_.scalings;
-  if (names.empty() && engine.model.spec.has_rope())
-    names = {"linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
-  if (options.scalings.empty()) names.insert(names.begin(), "none");
-  for (std::string& name : names) name = name_of(parse_column(name));
-  for (size_t i = 0; i < names.size(); ++i) {
-    names.erase(std::remove(names.begin() + static_cast<std::ptrdiff_t>(i) + 1, names.end(), names[i]),
-                names.end());
+  for (const std::string& name : options.scalings) {
+    const Column column = parse_column(name);
+    if (std::ranges::count(columns_, column) == 0) columns_.push_back(column);
   }
+  if (columns_.empty()) columns_ = {"none"};
+  if (options.scalings.empty() && engine.model.spec.has_rope())
+    columns_ = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
   options_.perplexity = options_.perplexity && !options_.text.empty();
   options_.growing = options_.growing && !options_.text.empty();
   options_.passkey = options_.passkey && !options_.quick;
@@ -50,8 +47,8 @@ Sweep::Sweep(const Engine& engine, const SweepOptions& options)
   options_.passkeys.eos_ids = engine.eos_ids();
   options_.passkeys.max_new_tokens = answer_tokens(codec_, options_.passkeys.needles);
   fill_in();
-  for (const std::string& name : names) {
-    const std::string method = read_column(name).method, whole = method_for(name).name;
+  for (const Column& column : columns_) {
+    const std::string method = column.method, whole = method_for(column).name;
     if (const std::string note = method + " is " + whole;
         method != whole && std::ranges::count(notes_, note) == 0)
       notes_.push_back(note);
@@ -98,13 +95,13 @@ int64_t Sweep::stride_of(int64_t length) const {
 
 void Sweep::check() {
   const int64_t longest = options_.lengths.back(), shortest = options_.lengths.front();
-  for (const auto& scaling : options_.scalings) {
-    for (const int64_t length : options_.lengths) scaling_for(scaling, length);
-    if (read_column(scaling).stale && !scaling_for(scaling, longest).depends_on_length())
+  for (const Column& column : columns_) {
+    for (const int64_t length : options_.lengths) scaling_for(column, length);
+    if (column.stale && !scaling_for(column, longest).depends_on_length())
       throw UsageError(
           fmt::format("`scalings` {}: keys are stale only where a scale moves with the length; "
                       "leave stale out, or use dynamic or dynamic-yarn",
-                      scaling));
+                      column.name()));
   }
   Session session(engine_.model, *engine_.backend, session_);
   const int64_t most = most_tokens(), limit = session.options().max_ctx;

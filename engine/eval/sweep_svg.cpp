@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "engine/eval/chart.h"
-#include "engine/eval/sweep_column.h"
 #include "models/text/unicode.h"
 
 namespace lariat {
@@ -22,12 +21,6 @@ constexpr std::array kColoured{"none",         "linear", "ntk",      "dynamic", 
 // The columns that have a method take those which no scaling of the sweep needs, the most different first.
 constexpr std::array kFree{"ntk",   "linear", "dynamic",      "llama3",  "proportional",
                            "model", "yarn",   "dynamic-yarn", "longrope"};
-
-SweepColumn without_stale(const std::string& name) {
-  SweepColumn column = read_column(name);
-  column.stale = false;
-  return column;
-}
 
 // As XML has it; a control character, which XML 1.0 has no way to write, becomes U+FFFD.
 std::string escaped(std::string_view text) {
@@ -58,7 +51,9 @@ struct Point {
 };
 
 struct Series {
-  std::string label, column, colour;
+  std::string label;
+  Column column;
+  std::string colour;
   bool dashed = false, dots = false;
   std::vector<Point> points;
 };
@@ -163,7 +158,7 @@ std::string curve_of(const Chart& chart, const Series& series) {
 // tells whose keys they are. Nor has it for the values of a method.
 std::string end_label(const Series& series, const std::string& style) {
   if (style != "narrow") return series.label;
-  if (read_column(series.column).stale) return "stale";
+  if (series.column.stale) return "stale";
   std::string label = series.label;
   const size_t slash = label.find('/');
   return slash < label.size() ? label.erase(slash, label.find_first_of("+ ", slash) - slash) : label;
@@ -228,10 +223,10 @@ Curves growing_curves(const SweepTable& table) {
                 "position (tokens)",
                 {0, static_cast<double>(table.lengths.back())},
                 {}};
-  for (const auto& column : table.growing_columns) {
+  for (const Column& column : table.growing_columns) {
     const GrowingValue* grown = find_cell(table.growing, column);
     if (grown == nullptr) continue;
-    Series series{grown->label, column, colour_of(table, column), read_column(column).stale, false, {}};
+    Series series{grown->label, column, colour_of(table, column), column.stale, false, {}};
     for (const auto& bucket : grown->positions) {
       if (const auto sum = growing_sum(table, column, {bucket.from, bucket.to}))
         series.points.push_back({static_cast<double>(bucket.from + bucket.to) / 2, sum->ppl(), 0});
@@ -246,13 +241,13 @@ Curves length_curves(const SweepTable& table) {
   const auto low = static_cast<double>(table.lengths.front()),
              high = static_cast<double>(table.lengths.back());
   Curves curves{"Perplexity by context length", "context length (tokens)", {low, high, true}, {}};
-  for (const auto& scaling : table.scalings) {
-    const bool dynamic = read_column(scaling).scaling.starts_with("dynamic");
-    Series series{scaling, scaling, colour_of(table, scaling), dynamic, true, {}};
+  for (const Column& column : table.columns) {
+    const bool dynamic = column.scaling.starts_with("dynamic");
+    Series series{column.name(), column, colour_of(table, column), dynamic, true, {}};
     for (const int64_t length : table.lengths) {
-      const auto* value = find_cell(table.perplexity, {scaling, length});
+      const auto* value = find_cell(table.perplexity, {column, length});
       if (value == nullptr) continue;
-      const double error = std::isnan(value->standard_error) ? 0 : value->standard_error;
+      const double error = std::isnan(value->error) ? 0 : value->error;
       series.points.push_back({static_cast<double>(length), value->ppl, error});
     }
     curves.series.push_back(std::move(series));
@@ -260,8 +255,8 @@ Curves length_curves(const SweepTable& table) {
   return curves;
 }
 
-// The share that was found by length (columns) and depth (rows) under one scaling.
-std::string heat_picture(const SweepTable& table, const std::string& scaling) {
+// The share found by length (columns) and depth (rows) in one column of the sweep.
+std::string heat_picture(const SweepTable& table, const Column& column) {
   constexpr double kEdge = 52, kTop = 8, kCell = 56, kRow = 30, kGap = 2;
   std::vector<double> depths = table.depths;
   std::ranges::sort(depths);
@@ -278,7 +273,7 @@ std::string heat_picture(const SweepTable& table, const std::string& scaling) {
     for (size_t i = 0; i < table.lengths.size(); ++i) {
       const double x = kEdge + kCell * static_cast<double>(i), middle = x + (kCell - kGap) / 2;
       svg += box(x, y, "class=\"cell\"");
-      const auto* found = find_cell(table.passkey, {scaling, table.lengths[i], depths[row]});
+      const auto* found = find_cell(table.passkey, {column, table.lengths[i], depths[row]});
       if (found == nullptr) {
         svg += svg_text(middle, y + 19, "middle", "tick", "–");
         continue;
@@ -293,22 +288,21 @@ std::string heat_picture(const SweepTable& table, const std::string& scaling) {
                     std::to_string(table.lengths[i]));
   }
   svg += svg_text((kEdge + right) / 2, bottom + 33, "middle", "name", "length (tokens)");
-  return svg_root(right + 6, bottom + 42, "map", "Found under " + scaling, svg);
+  return svg_root(right + 6, bottom + 42, "map", "Found under " + column.name(), svg);
 }
 
 }  // namespace
 
-std::string colour_of(const SweepTable& table, const std::string& column) {
-  const SweepColumn wanted = without_stale(column);
-  if (wanted.method.empty())
-    return "of-" + (std::ranges::count(kColoured, wanted.scaling) > 0 ? wanted.scaling : "none");
-  std::vector<std::string> free(kFree.begin(), kFree.end()), methods;
-  for (const std::string& name : table.scalings) {
-    const SweepColumn other = without_stale(name);
-    if (!other.method.empty()) methods.push_back(name_of(other));
+std::string colour_of(const SweepTable& table, const Column& column) {
+  if (column.method.empty())
+    return "of-" + (std::ranges::count(kColoured, column.scaling) > 0 ? column.scaling : "none");
+  std::vector<std::string> free(kFree.begin(), kFree.end());
+  std::vector<Column> methods;
+  for (const Column& other : table.columns) {
+    if (!other.method.empty()) methods.push_back(other.fresh());
     if (other.method.empty()) std::erase(free, other.scaling);
   }
-  const auto at = std::ranges::find(methods, name_of(wanted)) - methods.begin();
+  const auto at = std::ranges::find(methods, column.fresh()) - methods.begin();
   return "of-" + (free.empty() ? "none" : free[static_cast<size_t>(at) % free.size()]);
 }
 
@@ -317,12 +311,13 @@ std::vector<SweepPicture> sweep_pictures(const SweepTable& table) {
                                    both_widths("perplexity", table, length_curves(table))};
   std::erase_if(all, [](const SweepPicture& picture) { return picture.wide.empty(); });
   if (table.passkey.empty()) return all;
-  for (size_t i = 0; i < table.scalings.size(); ++i) {
-    std::string name = "found-" + table.scalings[i];
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const std::string column = table.columns[i].name();
+    std::string name = "found-" + column;
     // A name out of a log may be anything; a file's has no separators and no surprises.
     constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyz0123456789+-";
     if (name.size() > 60 || name.find_first_not_of(kPlain) < name.size()) name = fmt::format("found-{}", i);
-    all.push_back({name, table.scalings[i], heat_picture(table, table.scalings[i]), ""});
+    all.push_back({name, column, heat_picture(table, table.columns[i]), ""});
   }
   return all;
 }

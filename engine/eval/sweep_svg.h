@@ -16,7 +16,7 @@ struct SweepPicture {
 };
 
 // The class of a column's colour: of a scaling its own, of a method one that no scaling of the sweep has.
-std::string colour_of(const SweepTable& table, const std::string& column);
+std::string colour_of(const SweepTable& table, const Column& column);
 
 // Those that there are results for: perplexity by position in a growing context, perplexity by length, and
 // for each scaling what was found by length and depth.

@@ -5,36 +5,21 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/eval/needles.h"
-
 namespace lariat {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr double kMostPerplexity = 1e100;  // where it is worse a model says nothing
 
-std::vector<double> blocks_of(const Json& record) {
-  std::vector<double> blocks;
-  for (const Json& sum : record.value("blocks", Json::array())) {
-    if (blocks.size() < kMostBlocks) blocks.push_back(sum.is_number() ? sum.get<double>() : std::nan(""));
-  }
-  return blocks;
-}
-
-GrowingValue growing_value(const Json& record) {
-  GrowingValue value{.label = record["scaling"], .blocks = blocks_of(record)};
-  value.text_tokens = record.value("text_tokens", int64_t{0});
-  value.holds = record.value("holds", int64_t{0});
+GrowingValue growing_value(const Column& column, const Growing& grown) {
+  GrowingValue value{.label = column.name(), .blocks = grown.blocks};
+  value.text_tokens = grown.text_tokens.value_or(0);
+  value.holds = grown.holds.value_or(0);
   if (value.text_tokens < std::ssize(value.blocks) || value.holds < 1) value.blocks.clear();
-  const double factor = number_in(record, "factor");
-  if (!std::isnan(factor)) value.label += fmt::format(" ×{:g}", factor);
-  for (const auto& bucket : record["positions"]) {
-    const int64_t tokens = bucket["tokens"];
-    const auto n = static_cast<double>(tokens);
-    const double mean = number_in(bucket, "loss"), error = number_in(bucket, "stderr");
+  if (grown.factor) value.label += fmt::format(" ×{:g}", *grown.factor);
+  for (const PositionLoss& at : grown.positions) {
+    const auto n = static_cast<double>(at.tokens);
     value.positions.push_back(
-        {{tokens, n * mean, n * (mean * mean + error * error * (n - 1))}, bucket["from"], bucket["to"]});
+        {{at.tokens, n * at.loss, n * (at.loss * at.loss + at.error * at.error * (n - 1))}, at.from, at.to});
   }
   return value;
 }
@@ -63,46 +48,41 @@ RetrievalValue& RetrievalValue::operator+=(const RetrievalValue& other) {
   return *this;
 }
 
-std::optional<RetrievalValue> SweepTable::retrieval(const std::string& scaling, int64_t length) const {
+std::optional<RetrievalValue> SweepTable::retrieval(const Column& column, int64_t length) const {
   RetrievalValue sum;
   for (const double depth : depths) {
-    if (const auto* value = find_cell(passkey, {scaling, length, depth})) sum += *value;
+    if (const auto* value = find_cell(passkey, {column, length, depth})) sum += *value;
   }
   if (sum.trials == 0) return std::nullopt;
   return sum;
 }
 
-SweepTable tabulate(const SweepRecords& log) {
-  const Json& header = log.header;
-  SweepTable table;
-  table.original_ctx = header["original_ctx"];
-  const bool by_task = header["passkey"].contains("tasks");
-  table.scalings =
-      (by_task ? header["passkey"]["tasks"] : header["scalings"]).get<std::vector<std::string>>();
-  table.lengths = header["lengths"].get<std::vector<int64_t>>();
-  table.depths = header["passkey"]["depths"].get<std::vector<double>>();
-  table.trials = header["passkey"]["trials"].get<int64_t>() * std::ssize(table.depths);
-  table.task = needle_task(header["passkey"].value("task", "passkey")).value_or(NeedleTask::kPasskey);
-  if (header["growing"]["measured"]) table.growing_columns = header["growing"]["columns"];
-  for (const auto& record : log.records) {
-    const std::pair<std::string, int64_t> cell(record.value(by_task ? "task" : "scaling", ""),
-                                               record["length"]);
-    if (record["kind"] == "perplexity") {
-      PerplexityValue value{number_in(record, "ppl"), number_in(record, "stderr"), record["tokens"],
-                            blocks_of(record)};
-      if (!(value.standard_error >= 0 && value.standard_error <= kMostPerplexity))
-        value.standard_error = std::nan("");
-      if (value.ppl >= 0.5 && value.ppl <= kMostPerplexity) table.perplexity[cell] = value;
-    } else if (record["kind"] == "passkey") {
-      const bool in_parts = record.value("recall", Json()).is_number();
-      table.passkey[{cell.first, cell.second, record["depth"]}] = {
-          record["trials"], record[in_parts ? "recall" : "correct"], in_parts};
-    } else if (record["kind"] == "growing") {
-      if (cell.second == table.lengths.back()) table.growing[cell.first] = growing_value(record);
-    } else if (record["kind"] == "speed") {
-      const Json timing = record.value("timing", Json());
-      table.speed[cell] = {number_in(timing, "prefill_tok_s"), number_in(timing, "decode_tok_s"),
-                           record["cache_bytes"]};
+SweepTable tabulate(const Measurements& log) {
+  const Plan& plan = log.plan;
+  SweepTable table{plan.original_ctx, plan.columns, plan.lengths, plan.passkey.depths, plan.passkey.task};
+  const bool by_task = !plan.passkey.tasks.empty();
+  if (by_task) table.columns.clear();
+  for (const NeedleTask task : plan.passkey.tasks) table.columns.emplace_back(name_of(task));
+  table.trials = plan.passkey.trials * std::ssize(table.depths);
+  if (plan.growing.measured) table.growing_columns = plan.growing.columns;
+  for (const Record& record : log.records) {
+    const std::pair cell(record.column, record.length);
+    if (const auto* loss = std::get_if<Loss>(&record.value)) {
+      if (!(loss->ppl >= 0.5 && loss->ppl <= kMostPerplexity)) continue;
+      Loss& value = table.perplexity[cell] = *loss;
+      if (!(loss->error >= 0 && loss->error <= kMostPerplexity)) value.error = std::nan("");
+    } else if (const auto* found = std::get_if<Retrieval>(&record.value)) {
+      const Column column = by_task ? Column(name_of(found->task.value_or(table.task))) : record.column;
+      const auto correct = static_cast<double>(found->correct);
+      table.passkey[{column, record.length, found->depth}] = {found->trials, found->recall.value_or(correct),
+                                                              found->recall.has_value()};
+    } else if (const auto* growing = std::get_if<Growing>(&record.value)) {
+      if (record.length == table.lengths.back())
+        table.growing[record.column] = growing_value(record.column, *growing);
+    } else if (const auto* speed = std::get_if<Speed>(&record.value)) {
+      const Timing timing = record.timing.value_or(Timing{});
+      table.speed[cell] = {timing.prefill_tok_s.value_or(NAN), timing.decode_tok_s.value_or(NAN),
+                           speed->cache_bytes};
     }
   }
   return table;
@@ -125,7 +105,7 @@ std::vector<PositionRange> growing_ranges(const SweepTable& table) {
   return {};
 }
 
-std::optional<LossSum> growing_sum(const SweepTable& table, const std::string& column,
+std::optional<LossSum> growing_sum(const SweepTable& table, const Column& column,
                                    const PositionRange& range) {
   const GrowingValue* value = find_cell(table.growing, column);
   if (value == nullptr) return std::nullopt;
@@ -135,10 +115,6 @@ std::optional<LossSum> growing_sum(const SweepTable& table, const std::string& c
   }
   if (!(sum.ppl() >= 0.5 && sum.ppl() <= kMostPerplexity)) return std::nullopt;
   return sum;
-}
-
-double number_in(const Json& record, const char* key) {
-  return record.contains(key) && record[key].is_number() ? record[key].get<double>() : std::nan("");
 }
 
 std::string compact(double value) {

@@ -5,19 +5,10 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/eval/needles.h"
+#include "engine/eval/measurement.h"
 #include "engine/eval/perplexity.h"
-#include "engine/eval/sweep_log.h"
 
 namespace lariat {
-
-inline constexpr size_t kMostBlocks = 512;  // see block_sums (verdict.h)
-
-struct PerplexityValue {
-  double ppl = 0, standard_error = 0;
-  int64_t tokens = 0;
-  std::vector<double> blocks{};
-};
 
 struct RetrievalValue {
   int64_t trials = 0;
@@ -46,22 +37,22 @@ struct GrowingValue {
 // (an interrupted sweep, a loss that is not finite).
 struct SweepTable {
   int64_t original_ctx = 0;
-  std::vector<std::string> scalings;  // the columns; of several passkey tasks under one scaling, the tasks
+  std::vector<Column> columns;  // or the names of several passkey tasks under one scaling
   std::vector<int64_t> lengths;
   std::vector<double> depths;
   NeedleTask task = NeedleTask::kPasskey;
   int64_t trials = 0;  // at a length, over all depths
-  std::map<std::pair<std::string, int64_t>, PerplexityValue> perplexity;
-  std::map<std::tuple<std::string, int64_t, double>, RetrievalValue> passkey;
-  std::map<std::pair<std::string, int64_t>, SpeedValue> speed;
-  std::vector<std::string> growing_columns;  // scalings, and those with stale keys (sweep_log.h)
-  std::map<std::string, GrowingValue> growing;
+  std::map<std::pair<Column, int64_t>, Loss> perplexity{};
+  std::map<std::tuple<Column, int64_t, double>, RetrievalValue> passkey{};
+  std::map<std::pair<Column, int64_t>, SpeedValue> speed{};
+  std::vector<Column> growing_columns{};  // columns, and those with stale keys
+  std::map<Column, GrowingValue> growing{};
 
   // The sum over all depths; unset: none was measured.
-  std::optional<RetrievalValue> retrieval(const std::string& scaling, int64_t length) const;
+  std::optional<RetrievalValue> retrieval(const Column& column, int64_t length) const;
 };
 
-SweepTable tabulate(const SweepRecords& log);
+SweepTable tabulate(const Measurements& log);
 
 // The value of a cell, or nullptr.
 template <class Cells>
@@ -80,11 +71,8 @@ struct PositionRange {
 // none when nothing was measured.
 std::vector<PositionRange> growing_ranges(const SweepTable& table);
 // The losses at all positions inside the range; unset: not measured, or not finite.
-std::optional<LossSum> growing_sum(const SweepTable& table, const std::string& column,
-                                   const PositionRange& range);
+std::optional<LossSum> growing_sum(const SweepTable& table, const Column& column, const PositionRange& range);
 
-// A number of a record; NaN where there is none.
-double number_in(const nlohmann::ordered_json& record, const char* key);
 // A number in 3 or 4 significant digits, without an exponent below a million.
 std::string compact(double value);
 

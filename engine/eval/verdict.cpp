@@ -6,27 +6,24 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/eval/sweep_column.h"
-
 namespace lariat {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kFewestBlocks = 8;
 constexpr double kSure = 2.576;  // standard errors of an interval of 99 %
 
-// A scaling's name inside a sentence, where "none" would be misread.
-std::string spoken(const std::string& scaling) { return scaling == "none" ? "the unscaled model" : scaling; }
+// A column's name inside a sentence, where "none" would be misread.
+std::string spoken(const Column& column) { return column == Column() ? "the unscaled model" : column.name(); }
 
-std::string spoken_all(std::vector<std::string> names) {
-  for (auto& name : names) name = spoken(name);
+std::string spoken_all(const std::vector<Column>& columns) {
+  std::vector<std::string> names;
+  for (const Column& column : columns) names.push_back(spoken(column));
   return joined(names);
 }
 
 // Behind "scaling" or "scalings", where columns are more.
-std::string and_method(const std::vector<std::string>& columns, const char* plural = "") {
-  const auto has_method = [](const std::string& name) { return !read_column(name).method.empty(); };
+std::string and_method(const std::vector<Column>& columns, const char* plural = "") {
+  const auto has_method = [](const Column& column) { return !column.method.empty(); };
   return std::ranges::any_of(columns, has_method) ? std::string(" and method") + plural : "";
 }
 
@@ -41,13 +38,13 @@ std::string more(const Gap& gap) {
 }
 
 struct LossColumn {
-  std::string name;
+  Column column;
   double value = 0, error = 0;   // the mean loss, and its standard error
   std::vector<double> blocks{};  // NaN: nothing scored
   double block_tokens = 0;       // in one of them
 };
 struct ShareColumn : RetrievalValue {
-  std::string name;
+  Column column;
   double value = 0;  // less is better
 };
 
@@ -69,47 +66,47 @@ Gap gap(const LossColumn& a, const LossColumn& b) {
 }
 
 // The columns of one place, the best first.
-template <class Column>
+template <class Value>
 struct Ranked {
-  std::vector<Column> all;
+  std::vector<Value> all;
   size_t next = 0;  // the first that is shown to be worse than the best, by `ahead`; 0: none is
   Gap ahead{};
   Standing standing{};
 
-  Ranked(std::vector<Column> columns, const std::vector<std::string>& order) : all(std::move(columns)) {
-    std::ranges::stable_sort(all, {}, &Column::value);
+  Ranked(std::vector<Value> columns, const std::vector<Column>& order) : all(std::move(columns)) {
+    std::ranges::stable_sort(all, {}, &Value::value);
     for (size_t i = all.size(); i-- > 1;) {
       if (const Gap found = gap(all[0], all[i]); found.shown()) std::tie(next, ahead) = std::tuple(i, found);
     }
-    for (const auto& name : order) {
-      const auto found = std::ranges::find(all, name, &Column::name);
+    for (const Column& column : order) {
+      const auto found = std::ranges::find(all, column, &Value::column);
       if (found == all.end()) {
-        standing.missing.push_back(name);
+        standing.missing.push_back(column);
       } else if (next > 0 && !gap(all[0], *found).shown()) {
-        (gap(*found, all[next]).shown() ? standing.best : standing.undecided).push_back(name);
+        (gap(*found, all[next]).shown() ? standing.best : standing.undecided).push_back(column);
       }
     }
   }
   // The columns with the best value.
-  std::vector<std::string> leaders() const {
-    std::vector<std::string> names = standing.best;
-    std::erase_if(names, [&](const auto& name) { return find(name).value != all[0].value; });
-    return names;
+  std::vector<Column> leaders() const {
+    std::vector<Column> columns = standing.best;
+    std::erase_if(columns, [&](const Column& column) { return find(column).value != all[0].value; });
+    return columns;
   }
   // Columns that do not differ significantly from the best, each with its number: ", and yarn (83 %) is
   // within ...".
   template <class Text>
   std::string within_noise(const Text& number) const {
     std::vector<std::string> names;
-    for (const auto& name : standing.best) {
-      if (find(name).value != all[0].value)
-        names.push_back(fmt::format("{} ({})", spoken(name), number(find(name))));
+    for (const Column& column : standing.best) {
+      if (find(column).value != all[0].value)
+        names.push_back(fmt::format("{} ({})", spoken(column), number(find(column))));
     }
     if (names.empty()) return "";
     return fmt::format(", and {} {} within noise of the best", joined(names),
                        names.size() == 1 ? "is" : "are");
   }
-  const Column& find(const std::string& name) const { return *std::ranges::find(all, name, &Column::name); }
+  const Value& find(const Column& column) const { return *std::ranges::find(all, column, &Value::column); }
   // The sentence that says so, but of one column: nobody has won, who is alone.
   Standing said(const std::string& sentence) {
     if (all.size() < 2) return standing;
@@ -123,8 +120,7 @@ struct Ranked {
 };
 
 // `where` begins the sentence: "At 512 tokens".
-Standing stand(const std::string& where, std::vector<LossColumn> columns,
-               const std::vector<std::string>& order) {
+Standing stand(const std::string& where, std::vector<LossColumn> columns, const std::vector<Column>& order) {
   Ranked ranked(std::move(columns), order);
   const auto& all = ranked.all;
   if (all.empty()) return ranked.standing;
@@ -141,32 +137,32 @@ Standing stand(const std::string& where, std::vector<LossColumn> columns,
   const auto number = [](const LossColumn& column) { return compact(std::exp(column.value)); };
   return ranked.said(fmt::format("{} {} {} the lowest perplexity, {}{}; {} has {}.", where, spoken_all(best),
                                  best.size() == 1 ? "has" : "have", lowest, ranked.within_noise(number),
-                                 spoken(all[ranked.next].name), more(ranked.ahead)));
+                                 spoken(all[ranked.next].column), more(ranked.ahead)));
 }
 
 // --- over all lengths ---
 
 // The scalings that are best at the most lengths beyond the original, where a scaling has something to do.
 struct Winners {
-  std::vector<std::string> names;
+  std::vector<Column> columns;
   int compared = 0;
   std::string where;  // " at 2 of 3 lengths"
 };
 
 Winners winners(const SweepTable& table, Standing (*stand_at)(const SweepTable&, int64_t)) {
-  std::map<std::string, int> wins;
+  std::map<Column, int> wins;
   Winners result;
   int most = 0;
   for (const int64_t length : table.lengths) {
     if (length <= table.original_ctx) continue;
     const Standing standing = stand_at(table, length);
     result.compared += standing.sentence.empty() ? 0 : 1;
-    for (const auto& name : standing.best) most = std::max(most, ++wins[name]);
+    for (const Column& column : standing.best) most = std::max(most, ++wins[column]);
   }
-  for (const auto& scaling : table.scalings) {
-    if (most > 0 && wins[scaling] == most) result.names.push_back(scaling);
+  for (const Column& column : table.columns) {
+    if (most > 0 && wins[column] == most) result.columns.push_back(column);
   }
-  result.where = result.names.size() > 1 ? ", within noise," : "";
+  result.where = result.columns.size() > 1 ? ", within noise," : "";
   result.where += result.compared == 1 ? " at the one length compared"
                                        : fmt::format(" at {} of {} lengths", most, result.compared);
   return result;
@@ -178,23 +174,23 @@ std::string overall_sentence(const SweepTable& table) {
   const std::string beyond = fmt::format("{} {} tokens ", kOverall, table.original_ctx);
   const std::string things = things_of(table.task);
   const auto verb = [](const Winners& by, const char* word) {
-    return fmt::format("{} {}{}", spoken_all(by.names), word, by.names.size() == 1 ? "s" : "");
+    return fmt::format("{} {}{}", spoken_all(by.columns), word, by.columns.size() == 1 ? "s" : "");
   };
-  if (read.names.empty() && found.names.empty())
-    return beyond + "no difference between scalings" + and_method(table.scalings, "s") + " is shown.";
-  if (read.names == found.names) {
+  if (read.columns.empty() && found.columns.empty())
+    return beyond + "no difference between scalings" + and_method(table.columns, "s") + " is shown.";
+  if (read.columns == found.columns) {
     return beyond + fmt::format("{}: lowest perplexity{}, most {}{}.", verb(read, "win"), read.where, things,
                                 found.where);
   }
   std::vector<std::string> parts;
-  if (!read.names.empty()) parts.push_back(verb(read, "read") + " best" + read.where);
-  if (!found.names.empty()) parts.push_back(verb(found, "find") + " the most " + things + found.where);
+  if (!read.columns.empty()) parts.push_back(verb(read, "read") + " best" + read.where);
+  if (!found.columns.empty()) parts.push_back(verb(found, "find") + " the most " + things + found.where);
   return beyond + fmt::format("{}.", fmt::join(parts, ", and "));
 }
 
 // --- a growing context ---
 
-std::optional<LossColumn> growing_column(const SweepTable& table, const std::string& column,
+std::optional<LossColumn> growing_column(const SweepTable& table, const Column& column,
                                          const PositionRange& range) {
   const auto sum = growing_sum(table, column, range);
   if (!sum) return std::nullopt;
@@ -215,15 +211,14 @@ std::optional<LossColumn> growing_column(const SweepTable& table, const std::str
 // Says what it costs to leave keys as they were rotated.
 std::string stale_sentence(const SweepTable& table, const PositionRange& range) {
   std::vector<std::string> parts;
-  for (const auto& name : table.growing_columns) {
-    SweepColumn column = read_column(name);
-    if (!std::exchange(column.stale, false)) continue;
-    const auto stale = growing_column(table, name, range),
-               fresh = growing_column(table, name_of(column), range);
+  for (const Column& column : table.growing_columns) {
+    if (!column.stale) continue;
+    const auto stale = growing_column(table, column, range),
+               fresh = growing_column(table, column.fresh(), range);
     if (!stale || !fresh) continue;
     const Gap found = gap(*fresh, *stale);
-    parts.push_back(
-        fmt::format("under {} {}", name_of(column), found.shown() ? more(found) : "no difference is shown"));
+    parts.push_back(fmt::format("under {} {}", column.fresh().name(),
+                                found.shown() ? more(found) : "no difference is shown"));
   }
   if (parts.empty()) return "";
   return fmt::format("Beside re-rotated keys, stale ones have from position {} on: {}.", range.from,
@@ -232,9 +227,9 @@ std::string stale_sentence(const SweepTable& table, const PositionRange& range) 
 
 }  // namespace
 
-Json block_sums(const std::vector<float>& losses) {
+std::vector<double> block_sums(const std::vector<float>& losses) {
   const size_t n = losses.size(), blocks = std::min(n, kMostBlocks);
-  Json sums = Json::array();
+  std::vector<double> sums;
   for (size_t i = 0; i < blocks; ++i) {
     double sum = 0;
     bool scored = false;
@@ -243,7 +238,7 @@ Json block_sums(const std::vector<float>& losses) {
       scored = true;
       sum += static_cast<double>(losses[at]);
     }
-    sums.push_back(scored ? Json(std::round(1e4 * sum) / 1e4) : Json(nullptr));
+    sums.push_back(scored ? std::round(1e4 * sum) / 1e4 : std::nan(""));
   }
   return sums;
 }
@@ -260,30 +255,30 @@ Standing by_perplexity(const SweepTable& table, int64_t length) {
   int64_t most = 0;  // tokens: with fewer it is another text
   for (const auto& [cell, value] : table.perplexity)
     most = std::max(most, cell.second == length ? value.tokens : 0);
-  for (const auto& scaling : table.scalings) {
-    const auto* value = find_cell(table.perplexity, {scaling, length});
+  for (const Column& column : table.columns) {
+    const auto* value = find_cell(table.perplexity, {column, length});
     if (value == nullptr || value->tokens != most) continue;
-    columns.push_back({scaling, std::log(value->ppl), value->standard_error / value->ppl, value->blocks, 0});
+    columns.push_back({column, std::log(value->ppl), value->error / value->ppl, value->blocks, 0});
     const auto scored = std::ranges::count_if(value->blocks, [](double sum) { return !std::isnan(sum); });
     columns.back().block_tokens = static_cast<double>(most) / static_cast<double>(scored);
   }
-  return stand(fmt::format("At {} tokens", length), std::move(columns), table.scalings);
+  return stand(fmt::format("At {} tokens", length), std::move(columns), table.columns);
 }
 
 Standing by_retrieval(const SweepTable& table, int64_t length) {
   std::vector<ShareColumn> columns;
-  for (const auto& scaling : table.scalings) {
-    const auto value = table.retrieval(scaling, length);
-    if (value && value->trials == table.trials) columns.push_back({*value, scaling, -value->share()});
+  for (const Column& column : table.columns) {
+    const auto value = table.retrieval(column, length);
+    if (value && value->trials == table.trials) columns.push_back({*value, column, -value->share()});
   }
-  Ranked ranked(std::move(columns), table.scalings);
+  Ranked ranked(std::move(columns), table.columns);
   if (ranked.all.empty()) return ranked.standing;
   const double most = ranked.all.front().share(), fewest = ranked.all.back().share();
   const std::string where = fmt::format("At {} tokens", length), things = things_of(table.task);
   if (most == 0) return ranked.said(fmt::format("{} none of the {} are found.", where, things));
   if (most == fewest)
-    return ranked.said(fmt::format("{} every scaling{} finds {} of the {}.", where,
-                                   and_method(table.scalings), percent(most), things));
+    return ranked.said(fmt::format("{} every scaling{} finds {} of the {}.", where, and_method(table.columns),
+                                   percent(most), things));
   if (ranked.next == 0) {
     return ranked.said(fmt::format("{} no difference is shown in the {} found ({} to {} of {}).", where,
                                    things, percent(fewest), percent(most), table.trials));
@@ -294,13 +289,13 @@ Standing by_retrieval(const SweepTable& table, int64_t length) {
   return ranked.said(fmt::format("{} {} {} the most {}, {} of {}{}; {} finds {} points fewer ({} to {}).",
                                  where, spoken_all(best), best.size() == 1 ? "finds" : "find", things,
                                  percent(most), table.trials, ranked.within_noise(number),
-                                 spoken(ranked.all[ranked.next].name), points(ranked.ahead.value),
+                                 spoken(ranked.all[ranked.next].column), points(ranked.ahead.value),
                                  points(ranked.ahead.low), points(ranked.ahead.high)));
 }
 
 Standing by_growing(const SweepTable& table, const PositionRange& range) {
   std::vector<LossColumn> columns;
-  for (const auto& column : table.growing_columns) {
+  for (const Column& column : table.growing_columns) {
     if (auto found = growing_column(table, column, range)) columns.push_back(std::move(*found));
   }
   const std::string where =

@@ -3,8 +3,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "engine/eval/sweep_table.h"
 
 // Which column of a sweep is best, and whether the measurements show it.
@@ -22,8 +20,8 @@
 // that finds a part counts as that part, which makes the interval too wide rather than too narrow.
 namespace lariat {
 
-// The losses of a text's tokens as at most 512 sums of consecutive ones; null where none of them was scored.
-nlohmann::ordered_json block_sums(const std::vector<float>& losses);
+// The losses of a text's tokens as at most 512 sums of consecutive ones; NaN where none of them was scored.
+std::vector<double> block_sums(const std::vector<float>& losses);
 
 struct Gap {
   double value = 0, low = 0, high = 0;
@@ -34,10 +32,10 @@ Gap gap(const RetrievalValue& a, const RetrievalValue& b);  // a's share less b'
 
 // The columns at one place.
 struct Standing {
-  std::vector<std::string> best;       // in the table's order; empty: nobody is shown to be worse
-  std::vector<std::string> undecided;  // not shown to be worse than these, nor to be better than anybody
-  std::vector<std::string> missing;    // those without a whole result there
-  std::string sentence;                // "" with fewer than two
+  std::vector<Column> best;       // in the table's order; empty: nobody is shown to be worse
+  std::vector<Column> undecided;  // not shown to be worse than these, nor to be better than anybody
+  std::vector<Column> missing;    // those without a whole result there
+  std::string sentence;           // "" with fewer than two
 };
 Standing by_perplexity(const SweepTable& table, int64_t length);
 Standing by_retrieval(const SweepTable& table, int64_t length);

@@ -17,12 +17,11 @@
 namespace lariat::test {
 namespace {
 
-const std::vector<std::string> kAll = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
+const std::vector<Column> kAll = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
 
 // A sweep whose perplexity grows by a factor from each cell to the next.
-SweepRecords swept(const std::vector<std::string>& scalings, const std::vector<int64_t>& lengths,
-                   double growth) {
-  SweepRecords log = empty_log(scalings, lengths);
+Measurements swept(const std::vector<Column>& scalings, const std::vector<int64_t>& lengths, double growth) {
+  Measurements log = empty_log(scalings, lengths);
   double ppl = 8;
   for (const auto& scaling : scalings) {
     for (const int64_t length : lengths) {
@@ -39,7 +38,7 @@ SweepRecords swept(const std::vector<std::string>& scalings, const std::vector<i
 }
 
 // Two buckets before 512 and two behind, whose perplexities are given.
-void add_grown(SweepRecords& log, const std::string& column, double before, double after, double factor = 0) {
+void add_grown(Measurements& log, const Column& column, double before, double after, double factor = 0) {
   Json values;
   if (factor > 0) values["factor"] = factor;
   for (int64_t i = 0; i < 4; ++i)
@@ -51,8 +50,8 @@ void add_grown(SweepRecords& log, const std::string& column, double before, doub
   add_growing(log, column, 1024, values, 32);
 }
 
-SweepRecords grown() {
-  SweepRecords log = swept({"none", "yarn", "dynamic"}, {512, 1024}, 1.1);
+Measurements grown() {
+  Measurements log = swept({"none", "yarn", "dynamic"}, {512, 1024}, 1.1);
   add_grown(log, "none", 8, 404);
   add_grown(log, "yarn", 8.4, 8.8, 2);
   add_grown(log, "dynamic", 8, 9.2);
@@ -96,7 +95,7 @@ TEST(ReportPage, NeedsNothingElse) {
 }
 
 TEST(SweepReport, IsTheSameInAnyOrderAndAtAnySpeed) {
-  SweepRecords log = grown();
+  Measurements log = grown();
   const std::string page = sweep_report(log);
   const Json data = Json::parse(data_in(page));
   EXPECT_EQ(data["results"].size(), log.records.size());
@@ -104,7 +103,7 @@ TEST(SweepReport, IsTheSameInAnyOrderAndAtAnySpeed) {
   EXPECT_NE(data["hidden"], "");
   std::ranges::reverse(log.records);
   for (auto& record : log.records) {
-    if (record["kind"] == "perplexity") record["timing"]["seconds"] = 7;
+    if (record.kind() == Kind::kPerplexity) record.timing->seconds = 7;
   }
   EXPECT_EQ(sweep_report(log), page);
 }
@@ -158,7 +157,7 @@ TEST(SweepPictures, LabelsKeepTheirDistance) {
 
 TEST(SweepPictures, AFileNeedsNothingElseAndTakesAnyName) {
   const std::string hostile = "</svg><script>x</script>\x01\"& stale";
-  SweepRecords log = swept({"none", hostile}, {512, 1024}, 1.1);
+  Measurements log = swept({"none", hostile}, {512, 1024}, 1.1);
   add_grown(log, "none", 8, 9);
   add_grown(log, hostile, 8, 9);
   const auto pictures = sweep_pictures(tabulate(log));
@@ -177,13 +176,13 @@ TEST(SweepPictures, AFileNeedsNothingElseAndTakesAnyName) {
 }
 
 TEST(ResultsCsv, HasARowForEachMeasurement) {
-  SweepRecords log = grown();
+  Measurements log = grown();
   log.records.resize(5);  // none at 512: perplexity, three depths, speed
   log.records.push_back(grown().records.back());
-  log.records.back()["ppl"] = 26.1;
-  log.records.back()["positions"][1]["loss"] = nullptr;
-  log.records[0]["scaling"] = "a \"b\", c";
-  log.records[0]["ppl"] = nullptr;
+  loss_in(log.records.back()).ppl = 26.1;
+  loss_in(log.records.back()).positions[1].loss = NAN;
+  log.records[0].column = "a \"b\", c";
+  loss_in(log.records[0]).ppl = NAN;
   std::string csv = results_csv(log);
   const std::string labels = ",,m,,bf16,k=f16 v=bf16,";  // the log's header names no weights and no factors
   for (const std::string& end : {labels + "text.txt,", labels + "noise,passkey", labels + ",",
@@ -196,10 +195,10 @@ TEST(ResultsCsv, HasARowForEachMeasurement) {
             "passkey,none,,false,512,0.0,,,0.6,0.2006932429798716,5\n"
             "passkey,none,,false,512,0.5,,,0.6,0.2006932429798716,5\n"
             "passkey,none,,false,512,1.0,,,0.6,0.2006932429798716,5\n"
-            "prefill_tok_s,none,,false,512,,,,12345,,\n"
-            "decode_tok_s,none,,false,512,,,,678,,\n"
+            "prefill_tok_s,none,,false,512,,,,12345.0,,\n"
+            "decode_tok_s,none,,false,512,,,,678.0,,\n"
             "cache_bytes,none,,false,512,,,,1048576,,\n"
-            "growing,dynamic,,true,1024,,,,26.1,,\n"
+            "growing,dynamic,,true,1024,,,,26.1,,0\n"
             "growing,dynamic,,true,1024,,0,256,7.999999999999998,0.07999999999999999,100\n"
             "growing,dynamic,,true,1024,,256,512,,,100\n"
             "growing,dynamic,,true,1024,,512,768,83.99999999999999,0.8399999999999999,100\n"
@@ -275,12 +274,11 @@ TEST_F(DrawnReport, HasItsTablesMapsCurvesAndVerdict) {
 }
 
 TEST_F(DrawnReport, LeavesOutWhatWasNotMeasuredAndSaysWhatIsMissing) {
-  SweepRecords log = swept({"none", "yarn"}, {512, 1024}, 1.1);
-  log.header["speed"]["measured"] = false;
-  std::erase_if(log.records, [](const Json& record) {
-    return record["kind"] == "speed" || (record["kind"] == "perplexity" && record["length"] == 512) ||
-           (record["scaling"] == "yarn" && record["length"] == 1024 && record.contains("depth") &&
-            record["depth"] == 0.5);
+  Measurements log = swept({"none", "yarn"}, {512, 1024}, 1.1);
+  log.plan.speed.measured = false;
+  std::erase_if(log.records, [](const Record& record) {
+    return record.kind() == Kind::kSpeed || (record.kind() == Kind::kPerplexity && record.length == 512) ||
+           record.key() == "passkey/yarn/1024/0.5";
   });
   const std::string main = drawn(sweep_report(log));
   EXPECT_EQ(count_of(main, "<h2>"), 3U) << "no speed, and no context that grows";
@@ -291,12 +289,12 @@ TEST_F(DrawnReport, LeavesOutWhatWasNotMeasuredAndSaysWhatIsMissing) {
 
 TEST_F(DrawnReport, NamesAreOnlyText) {
   const std::string hostile = "</script><img src=x onerror=\"document.title='run'\">'&lt; stale";
-  SweepRecords log = swept({"none", hostile}, {512, 1024}, 1.1);
-  log.header["model"]["name"] = hostile;
-  log.header["text"]["name"] = hostile;
+  Measurements log = swept({"none", hostile}, {512, 1024}, 1.1);
+  log.plan.model.name = hostile;
+  log.plan.text->name = hostile;
   add_grown(log, hostile, 8, 9);
-  log.records[0]["ppl"] = nullptr;  // of a loss that is not finite
-  log.records[0]["stderr"] = nullptr;
+  loss_in(log.records[0]).ppl = NAN;  // of a loss that is not finite
+  loss_in(log.records[0]).error = NAN;
   const std::string main = drawn(sweep_report(log));
   EXPECT_FALSE(holds(main, "<img"));
   EXPECT_TRUE(holds(main,
@@ -310,8 +308,10 @@ TEST_F(DrawnReport, NamesAreOnlyText) {
 // Perplexities that no chart can have an axis for.
 TEST(SweepTables, ValuesBeyondMeasureAreLeftOut) {
   for (const double ppl : {1.5e308, 0.0, -1.0, 1e-300}) {
-    SweepRecords log = swept({"none"}, {100, 200}, 1);
-    for (auto& record : log.records) record.update({{"ppl", ppl}, {"stderr", -1e308}});
+    Measurements log = swept({"none"}, {100, 200}, 1);
+    for (auto& record : log.records) {
+      if (record.loss() != nullptr) loss_in(record).ppl = ppl, loss_in(record).error = -1e308;
+    }
     EXPECT_TRUE(tabulate(log).perplexity.empty()) << ppl;
   }
 }

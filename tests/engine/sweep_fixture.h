@@ -9,32 +9,37 @@ namespace lariat::test {
 using Json = nlohmann::ordered_json;
 
 // The log of a sweep without a result.
-inline SweepRecords empty_log(const std::vector<std::string>& scalings, const std::vector<int64_t>& lengths) {
-  SweepRecords log;
-  log.header =
-      Json::parse(R"({"lariat_sweep":1,"model":{"name":"m"},"text":{"name":"text.txt"},"original_ctx":512,
-    "growing":{"measured":false},"perplexity":{"measured":true,"method":"sliding","stride":256,"max_tokens":0},
-    "passkey":{"measured":true,"depths":[0,0.5,1],"trials":5,"seed":0,"task":"passkey","needles":4,
-    "haystack":{"name":"noise"}},"speed":{"measured":true},"options":{"backend":"cpu","dtype":"bf16","k_dtype":"f16",
-    "v_dtype":"bf16","factor":null,"stale_cache":false}})");
-  log.header["scalings"] = scalings;
-  log.header["lengths"] = lengths;
-  return log;
+inline Measurements empty_log(const std::vector<Column>& columns, const std::vector<int64_t>& lengths) {
+  Plan plan{.model = {"m", "", ""},
+            .text = TextFile{"text.txt"},
+            .original_ctx = 512,
+            .columns = columns,
+            .lengths = lengths};
+  plan.perplexity = {.measured = true, .method = "sliding", .stride = 256};
+  plan.passkey = {.measured = true, .depths = {0, 0.5, 1}, .trials = 5};
+  plan.speed.measured = true;
+  plan.options = {.backend = "cpu", .dtype = "bf16", .k_dtype = "f16", .v_dtype = "bf16"};
+  return {plan};
 }
 
-inline void add_record(SweepRecords& log, const char* kind, const std::string& scaling, int64_t length,
+inline void add_record(Measurements& log, const char* kind, const Column& column, int64_t length,
                        const Json& values) {
-  log.records.push_back({{"kind", kind}, {"scaling", scaling}, {"length", length}});
-  log.records.back().update(values);
+  Json record = to_json(Unit{find_kind(kind).value(), column, length});
+  record.update(Json{{"tokens", 0}});
+  record.update(values);
+  log.records.push_back(record_from_json(record, "a test"));
 }
 
-// A record of a growing context, whose column the header then names.
-inline void add_growing(SweepRecords& log, const std::string& column, int64_t length, const Json& values,
+// A record of a growing context, whose column the plan then names.
+inline void add_growing(Measurements& log, const Column& column, int64_t length, const Json& values,
                         int64_t step) {
   add_record(log, "growing", column, length, values);
-  log.header["growing"].update(Json{{"measured", true}, {"step", step}});
-  log.header["growing"]["columns"].push_back(column);
+  log.plan.growing.measured = true;
+  log.plan.growing.step = step;
+  log.plan.growing.columns.push_back(column);
 }
+
+inline Loss& loss_in(Record& record) { return const_cast<Loss&>(*record.loss()); }
 
 inline std::string fox_lines(int count) {
   std::string text;
@@ -58,10 +63,10 @@ class SmallSweep : public FolderTest {
   }
 
   // Goes on with a log that exists.
-  SweepRecords run(const std::string& log_name) {
+  Measurements run(const std::string& log_name) {
     Sweep measured(engine_, options_);
     measured.check();
-    SweepLog log(dir_ / log_name, measured.header(), /*resume=*/true);
+    MeasurementLog log(dir_ / log_name, measured.plan(), /*resume=*/true);
     EXPECT_TRUE(measured.run(log, {}));
     return log.contents();
   }
@@ -71,10 +76,11 @@ class SmallSweep : public FolderTest {
 };
 
 // The record of a measurement; null where the log has none.
-inline Json find_record(const SweepRecords& log, const std::string& kind, const std::string& column,
+inline Json find_record(const Measurements& log, const std::string& kind, const std::string& column,
                         std::optional<int64_t> length = {}) {
-  for (const Json& one : log.records) {
-    if (one["kind"] == kind && one["scaling"] == column && (!length || one["length"] == *length)) return one;
+  for (const Record& one : log.records) {
+    if (name_of(one.kind()) == kind && one.column == Column(column) && (!length || one.length == *length))
+      return to_json(one);
   }
   return nullptr;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <regex>
+#include <sstream>
 
 #include "engine/eval/report.h"
 #include "engine/eval/sweep_table.h"
@@ -29,22 +30,22 @@ class SweepTest : public SmallSweep {
 
 TEST_F(SweepTest, ALogKnowsTheModelByItsWeightsAndByItsTexts) {
   std::filesystem::copy(checkpoint_dir("llama_gqa"), dir_ / "model");
-  const Json before = model_identity(open_f32(dir_ / "model", *engine_.backend));
-  EXPECT_EQ(before["name"], "model");
+  const auto before = model_identity(open_f32(dir_ / "model", *engine_.backend));
+  EXPECT_EQ(before.name, "model");
   put("model/tokenizer_config.json", R"({"add_bos_token": false})");
-  const Json after = model_identity(open_f32(dir_ / "model", *engine_.backend));
-  EXPECT_EQ(after["fingerprint"], before["fingerprint"]);
-  EXPECT_NE(after["texts"], before["texts"]);
+  const auto after = model_identity(open_f32(dir_ / "model", *engine_.backend));
+  EXPECT_EQ(after.fingerprint, before.fingerprint);
+  EXPECT_NE(after.texts, before.texts);
   const auto gguf = source_dir() / "tests/golden/gguf/llama_gqa.gguf";
   const Engine of_gguf = Engine::open(gguf, {.reads = Reads::kTokens, .device = "cpu"});
-  EXPECT_EQ(model_identity(of_gguf.model)["name"], "llama_gqa.gguf");
+  EXPECT_EQ(model_identity(of_gguf.model).name, "llama_gqa.gguf");
 }
 
 TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) {
   options_.perplexity = options_.passkey = false;
-  const SweepRecords log = run("a.jsonl");
-  const std::vector<std::string> columns = {"none", "linear", "dynamic", "dynamic stale", "yarn"};
-  EXPECT_EQ(log.header["growing"]["columns"], columns);
+  const Measurements log = run("a.jsonl");
+  const std::vector<Column> columns = {"none", "linear", "dynamic", "dynamic stale", "yarn"};
+  EXPECT_EQ(log.plan.growing.columns, columns);
   const SweepTable table = tabulate(log);
   EXPECT_EQ(table.growing_columns, columns);
   EXPECT_EQ(table.growing.at("yarn").label, "yarn ×1.25");
@@ -69,24 +70,24 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   // Where all caches are stale there are no second columns, and the first ones are those.
   options_.scalings = {"dynamic"};
   engine_.session_options.stale_cache = true;
-  const SweepRecords stale = run("stale.jsonl");
+  const Measurements stale = run("stale.jsonl");
   ASSERT_EQ(stale.records.size(), 1U);
-  EXPECT_EQ(stale.records[0]["scaling"], "dynamic");
-  EXPECT_EQ(stale.records[0]["nll"], find_record(log, "growing", "dynamic stale")["nll"]);
+  EXPECT_EQ(stale.records[0].column, Column("dynamic"));
+  EXPECT_EQ(stale.records[0].loss()->nll, find_record(log, "growing", "dynamic stale")["nll"]);
 }
 
 // Up to the original length all columns are one: only stale ones are measured again.
 TEST_F(SweepTest, EqualGrowingContextsAreTakenOver) {
   options_.perplexity = options_.passkey = false;
   options_.lengths = {512};
-  const SweepRecords log = run("a.jsonl");
-  std::vector<std::string> measured;
+  const Measurements log = run("a.jsonl");
+  std::vector<Column> measured;
   for (const auto& record : log.records) {
-    if (record.contains("timing")) measured.push_back(record["scaling"]);
-    EXPECT_EQ(record["nll"], log.records[0]["nll"]);
+    if (record.timing) measured.push_back(record.column);
+    EXPECT_EQ(record.loss()->nll, log.records[0].loss()->nll);
   }
   EXPECT_EQ(log.records.size(), 5U);
-  EXPECT_EQ(measured, (std::vector<std::string>{"none", "dynamic stale"}));
+  EXPECT_EQ(measured, (std::vector<Column>{"none", "dynamic stale"}));
 }
 
 // A static scaling reads one window as it reads a context that grows to that length.
@@ -98,27 +99,30 @@ TEST_F(SweepTest, AContextThatIsOneWindowIsReadOnce) {
   const Sweep quick = sweep();
   EXPECT_EQ(quick.units().size(), 4U + 3U);  // no passkeys
   EXPECT_EQ(quick.stride_of(640), 320);
-  const SweepRecords both = run("both.jsonl");
+  const Measurements both = run("both.jsonl");
   options_.growing = false;
-  const SweepRecords alone = run("alone.jsonl");
+  const Measurements alone = run("alone.jsonl");
   for (const auto& record : alone.records) {
-    const Json same = find_record(both, "perplexity", record["scaling"]);
-    EXPECT_EQ(without_timing(same).dump(), without_timing(record).dump());
-    EXPECT_EQ(same.contains("timing"), record["scaling"] == "dynamic");
-    EXPECT_EQ(record["blocks"].size(), 512U);
+    const Record same = record_from_json(find_record(both, "perplexity", record.column.name()), "");
+    EXPECT_TRUE(same_result(same, record));
+    EXPECT_EQ(same.timing.has_value(), record.column == Column("dynamic"));
+    EXPECT_EQ(record.loss()->blocks.size(), 512U);
   }
 }
 
 TEST_F(SweepTest, LossesOfEachTokenAreHandedOut) {
   options_.passkey = false;
   std::map<std::string, Json> lines;
-  options_.on_losses = [&](const Json& line) { lines[record_key(line)] = line; };
-  const SweepRecords log = run("a.jsonl");
+  options_.on_losses = [&](const Json& line) {
+    lines[std::string(line["kind"]) + "/" + std::string(line["scaling"]) + "/" + line["length"].dump()] =
+        line;
+  };
+  const Measurements log = run("a.jsonl");
   ASSERT_EQ(lines.size(), log.records.size());
   for (const auto& record : log.records) {
-    const Json& line = lines.at(record_key(record));
-    if (!record.contains("timing")) {
-      EXPECT_EQ(line["same_as"]["length"], record["length"]);
+    const Json& line = lines.at(record.key());
+    if (!record.timing) {
+      EXPECT_EQ(line["same_as"]["length"], record.length);
       continue;
     }
     double sum = 0;
@@ -128,11 +132,11 @@ TEST_F(SweepTest, LossesOfEachTokenAreHandedOut) {
       sum += loss.is_null() ? 0 : loss.get<double>();
     }
     EXPECT_EQ(line["losses"].size(), 800U);
-    EXPECT_EQ(scored, record["tokens"]);
-    EXPECT_NEAR(sum / record["nll"].get<double>(), 1, 1e-5);
+    EXPECT_EQ(scored, record.loss()->tokens);
+    EXPECT_NEAR(sum / record.loss()->nll, 1, 1e-5);
     double blocks = 0;
-    for (const auto& block : record["blocks"]) blocks += block.is_null() ? 0 : block.get<double>();
-    EXPECT_NEAR(blocks / record["nll"].get<double>(), 1, 1e-4);
+    for (const double block : record.loss()->blocks) blocks += std::isnan(block) ? 0 : block;
+    EXPECT_NEAR(blocks / record.loss()->nll, 1, 1e-4);
   }
 }
 
@@ -167,7 +171,7 @@ TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
     EXPECT_EQ(measured.notes().size() + found.size(), open ? 3U : 1U);
     EXPECT_GE(*measured.options().max_tokens, longest - 1);
     double seconds = 0;
-    for (const auto& [kind, one] : measured.seconds_left({measured.header(), {}})) seconds += one;
+    for (const auto& [kind, one] : measured.seconds_left({measured.plan(), {}})) seconds += one;
     EXPECT_GT(seconds, static_cast<double>(longest));  // of one second for each token
 
     Session session = engine_.session();
@@ -199,18 +203,18 @@ TEST_F(SweepTest, ATextThatIsTooShortSaysWhatFits) {
 // The most telling first.
 TEST_F(SweepTest, UnitsStandInTheirOrder) {
   const auto units = sweep().units();
-  EXPECT_EQ(units.front(), (SweepUnit{"growing", "none", 640}));
-  EXPECT_EQ(units[5], (SweepUnit{"passkey", "none", 640}));
-  EXPECT_EQ(units.back(), (SweepUnit{"perplexity", "yarn", 512}));
+  EXPECT_EQ(units.front(), (Unit{Kind::kGrowing, "none", 640}));
+  EXPECT_EQ(units[5], (Unit{Kind::kPasskey, "none", 640}));
+  EXPECT_EQ(units.back(), (Unit{Kind::kPerplexity, "yarn", 512}));
 }
 
 // Where scalings are the same the results are taken over; measured anew they would be the same numbers.
 TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
-  const SweepRecords all = run("all.jsonl");
+  const Measurements all = run("all.jsonl");
   const SweepTable together = tabulate(all);
   for (const std::string scaling : {"none", "linear", "dynamic", "yarn"}) {
     options_.scalings = {scaling};
-    const SweepRecords alone = run(scaling + ".jsonl");
+    const Measurements alone = run(scaling + ".jsonl");
     const SweepTable table = tabulate(alone);
     for (const int64_t length : options_.lengths) {
       EXPECT_EQ(find_cell(table.perplexity, {scaling, length})->ppl,
@@ -218,8 +222,8 @@ TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
       EXPECT_EQ(table.retrieval(scaling, length)->found, together.retrieval(scaling, length)->found);
     }
     for (const auto& column : table.growing_columns)
-      EXPECT_EQ(without_timing(find_record(alone, "growing", column)),
-                without_timing(find_record(all, "growing", column)));
+      EXPECT_EQ(find_record(alone, "growing", column.name())["nll"],
+                find_record(all, "growing", column.name())["nll"]);
   }
   EXPECT_EQ(find_cell(together.perplexity, {"none", 512})->ppl,
             find_cell(together.perplexity, {"dynamic", 512})->ppl);
@@ -227,101 +231,91 @@ TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
             find_cell(together.perplexity, {"dynamic", 640})->ppl);
 }
 
-// Damage to the header, by pointer, and lines of results, which reports could not be made of.
-TEST_F(SweepTest, DamagedLogsAreNamed) {
-  const Json header = sweep().header();
-  const auto problem = [&](const Json& damaged) {
-    return error_of([&] { check_header(damaged, "log.jsonl"); });
-  };
-  EXPECT_EQ(problem(header), "");
-  const std::vector<std::pair<const char*, Json>> damages = {
-      {"/model", nullptr},
-      {"/model/name", 1},
-      {"/text", 1},
-      {"/text", nullptr},
-      {"/original_ctx", 0},
-      {"/original_ctx", 1e300},
-      {"/scalings", "yarn"},
-      {"/scalings/0", 1},
-      {"/scalings", std::vector<std::string>(101, "yarn")},
-      {"/lengths", Json::array()},
-      {"/lengths/0", 0},
-      {"/lengths/0", 1.5},
-      {"/perplexity/measured", 1},
-      {"/passkey/depths/0", 2},
-      {"/passkey/depths/0", "x"},
-      {"/passkey/trials", nullptr},
-      {"/passkey/task", nullptr},
-      {"/passkey/needles", 0},
-      {"/passkey/haystack", "noise"},
-      {"/speed", nullptr},
-      {"/growing", nullptr},
-      {"/growing/measured", 1},
-      {"/growing/step", 0},
-      {"/growing/columns", Json::array()},
-      {"/growing/columns/0", 1},
-      {"/options/backend", 1},
-      {"/options/factor", "x"},
-      {"/options", nullptr},
-      {"/options/stale_cache", 0}};
-  for (const auto& [pointer, value] : damages) {
-    Json damaged = header;
-    damaged[Json::json_pointer(pointer)] = value;
-    EXPECT_EQ(problem(damaged).rfind("log.jsonl: ", 0), 0U) << pointer << problem(damaged);
+// Logs of a sweep, of its shard, of perplexity over windows and a growing context, and of passkeys.
+TEST(MeasurementLogs, OfEarlierVersionsAreReadAndWrittenAlike) {
+  for (const char* name : {"sweep", "shard", "sliding", "growing", "passkey"}) {
+    const auto file = golden_dir() / "logs" / (std::string(name) + ".jsonl");
+    const Measurements log = read_log(file);
+    std::string written = to_json(log.plan).dump() + "\n";
+    for (const Record& record : log.records) written += to_json(record).dump() + "\n";
+    EXPECT_EQ(written, slurp(file)) << name;
   }
-  Json wide = header;  // a report has a cell for each combination
-  wide["lengths"] = wide["passkey"]["depths"] = std::vector<int64_t>(100, 1);
-  EXPECT_TRUE(names(problem(wide), "log.jsonl"));
+}
 
+// Every member of every line is of another type once: the line is an error, or reads as without the member.
+TEST_F(SweepTest, DamagedLogsAreNamed) {
+  const Json header = to_json(sweep().plan());
   const auto expect_line = [&](const std::string& lines, const std::string& words) {
-    const std::string found = error_of([&] { parse_sweep_log(lines + "\n", "log.jsonl"); });
+    const std::string found = error_of([&] { parse_log(lines + "\n", "log.jsonl"); });
     EXPECT_TRUE(names(found, words)) << lines;
     EXPECT_EQ(found.empty(), words.empty()) << lines << found;
   };
+  for (const char* name : {"sweep", "shard", "sliding", "growing", "passkey"}) {
+    std::istringstream log(slurp(golden_dir() / "logs" / (std::string(name) + ".jsonl")));
+    std::string first, line;
+    for (int number = 1; std::getline(log, line); ++number) {
+      if (number == 1) first = line;
+      const Json whole = Json::parse(line), flat = whole.flatten();
+      for (const auto& [path, value] : flat.items()) {
+        Json damaged = whole;
+        damaged[Json::json_pointer(path)] = {{"unexpected", true}};
+        if (path == "/lariat_sweep") continue;
+        expect_line((number == 1 ? "" : first + "\n") + damaged.dump(),
+                    "log.jsonl | " + std::to_string(number == 1 ? 1 : 2));
+      }
+    }
+  }
+  for (const auto& [pointer, value] :
+       std::vector<std::pair<const char*, Json>>{{"/text", nullptr},
+                                                 {"/original_ctx", 0},
+                                                 {"/original_ctx", 1e300},
+                                                 {"/lengths", Json::array()},
+                                                 {"/lengths/0", 1.5},
+                                                 {"/scalings", std::vector<std::string>(101, "yarn")},
+                                                 {"/passkey/depths/0", 2},
+                                                 {"/methods", "x"},
+                                                 {"/passkey/needles", 0},
+                                                 {"/passkey/task", "x"},
+                                                 {"/growing/step", 0},
+                                                 {"/growing/columns", Json::array()}}) {
+    Json damaged = header;
+    damaged[Json::json_pointer(pointer)] = value;
+    expect_line(damaged.dump(), "log.jsonl | 1");
+  }
+  Json wide = header;  // a report has a cell for each combination
+  wide["lengths"] = wide["passkey"]["depths"] = std::vector<int64_t>(100, 1);
+  expect_line(wide.dump(), "log.jsonl | 1");
   expect_line("{\"results\":[]}", "log.jsonl");
   for (const auto& [record, error] : std::vector<std::pair<std::string, std::string>>{
            {"nonsense", "JSON"},
            {R"({"kind":"speed"})", "scaling"},
            {R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9})", ""},
-           {R"({"kind":"perplexity","scaling":"none","length":1e300,"tokens":9})", "2"},
-           {R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9,"depth":"x"})", "2"},
-           {R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9,"positions":[{}]})", "2"},
-           {R"({"kind":"passkey","scaling":"none","length":512,"depth":7,"trials":1,"correct":1})", "2"},
-           {R"({"kind":"passkey","scaling":"none","length":512,"depth":1,"trials":1,"correct":2})", "2"},
-           {R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":-1})", "2"},
-           {R"({"kind":"growing","scaling":"none","length":512})", "2"},
-           {R"({"kind":"growing","scaling":"none","length":512,"factor":"x","positions":[]})", "2"},
-           {R"({"kind":"growing","scaling":"none","length":9,"positions":[{"from":4,"to":4,"tokens":1}]})",
-            "2"},
-           {R"({"kind":"growing","scaling":"none","length":9,"positions":[{"from":0,"to":4,"tokens":-1}]})",
-            "2"}}) {
-    expect_line("{\"lariat_sweep\":1}\n" + record, error.empty() ? "" : "log.jsonl | 2 | " + error);
-  }
+           {R"({"kind":"passkey","scaling":"none","length":512,"depth":7,"trials":1,"correct":1})", "depth"},
+           {R"({"kind":"passkey","scaling":"none","length":512,"depth":1,"trials":1,"correct":2})",
+            "correct"},
+           {R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":-1})", "cache_bytes"},
+           {R"({"kind":"growing","scaling":"none","length":512,"tokens":1})", "positions"}})
+    expect_line(header.dump() + "\n" + record, error.empty() ? "" : "log.jsonl | 2 | " + error);
 }
 
-TEST_F(SweepTest, ARepeatedLineCountsOnceAndLabelsMayDiffer) {
-  const std::string once = R"({"kind":"speed","scaling":"none","length":8,"cache_bytes":1,"timing":)";
-  const std::string log = "{\"lariat_sweep\":1}\n" + once + "1}\n" + once + "2}\n";
-  EXPECT_EQ(parse_sweep_log(log, "log.jsonl").records.size(), 1U);
-  const std::string other_line = R"({"kind":"speed","scaling":"none","length":8,"cache_bytes":2})";
-  EXPECT_TRUE(names(error_of([&] { parse_sweep_log(log + other_line + "\n", "log.jsonl"); }),
-                    "log.jsonl | 4 | speed/none/8"));
-  const Json header = sweep().header();
-  Json other = header;
-  other["model"]["name"] = "a copy";
-  other["options"].erase("weights");
-  check_same_sweep(other, header, "log.jsonl");
-  other["options"]["weights"] = "Q4_1";
-  EXPECT_TRUE(holds(error_of([&] { check_same_sweep(other, header, "log.jsonl"); }), "options.weights"));
+TEST_F(SweepTest, ARepeatedLineCountsOnce) {
+  options_.speed = true;
+  const std::string once =
+      R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":1,"timing":{"seconds":)";
+  const std::string log = to_json(sweep().plan()).dump() + "\n" + once + "1}}\n" + once + "2}}\n";
+  EXPECT_EQ(parse_log(log, "log.jsonl").records.size(), 1U);
+  const std::string other_line = R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":2})";
+  EXPECT_TRUE(names(error_of([&] { parse_log(log + other_line + "\n", "log.jsonl"); }),
+                    "log.jsonl | 4 | speed/none/512"));
 }
 
 TEST_F(SweepTest, SpeedAndMemoryAreMeasured) {
   options_.growing = options_.perplexity = options_.passkey = false;
   options_.speed = true;
   const auto start = Stopwatch::now();
-  const SweepRecords log = run("a.jsonl");
+  const Measurements log = run("a.jsonl");
   const double all = seconds_since(start);
-  EXPECT_TRUE(is_complete(log));
+  EXPECT_TRUE(log.complete());
   const SweepTable table = tabulate(log);
   const auto* value = find_cell(table.speed, {"yarn", 640});
   ASSERT_NE(value, nullptr);

@@ -18,8 +18,10 @@ namespace {
 class Verdicts : public testing::Test {
  protected:
   Verdicts() {
-    log_.header.merge_patch(Json::parse(R"({"original_ctx":100,"perplexity":{"stride":0,"parts":8,
-      "max_tokens":640},"passkey":{"depths":[0,1],"trials":10},"speed":{"measured":false}})"));
+    log_.plan.original_ctx = 100;
+    log_.plan.passkey.depths = {0, 1};
+    log_.plan.passkey.trials = 10;
+    log_.plan.speed.measured = false;
     std::mt19937 random(3);
     std::exponential_distribution<float> hardness(0.5F);
     for (int i = 0; i < kTokens; ++i) text_.push_back(hardness(random));
@@ -56,10 +58,12 @@ class Verdicts : public testing::Test {
       if (i % 25 == 0) buckets.push_back({{}, i, i + 25});
       buckets.back().add(static_cast<double>(all[static_cast<size_t>(i)]));
     }
-    add_growing(
-        log_, column, 400,
-        {{"text_tokens", 400}, {"holds", 400}, {"positions", to_json(buckets)}, {"blocks", block_sums(all)}},
-        512);
+    add_growing(log_, column, 400,
+                {{"text_tokens", 400},
+                 {"holds", 400},
+                 {"positions", losses_of(buckets)},
+                 {"blocks", block_sums(all)}},
+                512);
   }
   void add_found(const char* scaling, int64_t length, double share, int64_t trials = 10) {
     for (const double depth : {0.0, 1.0}) {
@@ -82,7 +86,7 @@ class Verdicts : public testing::Test {
   static constexpr int kTokens = 640;
   std::vector<float> text_;
   std::mt19937 random_{11};
-  SweepRecords log_ = empty_log({"none", "ntk", "yarn"}, {100, 200, 400});
+  Measurements log_ = empty_log({"none", "ntk", "yarn"}, {100, 200, 400});
 };
 
 TEST_F(Verdicts, NameAWinnerWithTheDifferenceAndItsError) {
@@ -93,7 +97,7 @@ TEST_F(Verdicts, NameAWinnerWithTheDifferenceAndItsError) {
   add_losses("yarn", 200, losses(0));
   EXPECT_TRUE(by_perplexity(tabulate(log_), 100).best.empty() && said("100"));
   const Standing standing = by_perplexity(tabulate(log_), 200);
-  EXPECT_EQ(standing.best, std::vector<std::string>{"yarn"});
+  EXPECT_EQ(standing.best, std::vector<Column>{"yarn"});
   const std::string& sentence = standing.sentence;
   EXPECT_TRUE(names(sentence, "200 | yarn | ntk"));
   // 10.5 % and about exp(0.1) * 0.2 * sqrt(2 / 640).
@@ -115,7 +119,7 @@ TEST_F(Verdicts, ErrorsAreOfTheBlocksDifferences) {
     for (size_t i = 0; i < worse.size(); ++i) worse[i] += 0.04F + (i % 2 == 0 ? spread : -spread);
     add_losses("none", 200, worse);
     add_losses("yarn", 200, best);
-    if (hole) log_.records[0]["blocks"][2] = nullptr;
+    if (hole) loss_in(log_.records[0]).blocks[2] = NAN;
     return by_perplexity(tabulate(log_), 200).sentence;
   };
   // exp(0.04) - 1, and exp(0.04) * spread / sqrt(n - 1).
@@ -125,15 +129,15 @@ TEST_F(Verdicts, ErrorsAreOfTheBlocksDifferences) {
   const auto best = [&](int tokens) {
     return measure(tokens, 0.02F), by_perplexity(tabulate(log_), 200).best;
   };
-  EXPECT_EQ(best(8), std::vector<std::string>{"yarn"});
-  EXPECT_EQ(best(7), std::vector<std::string>{});  // too few blocks
+  EXPECT_EQ(best(8), std::vector<Column>{"yarn"});
+  EXPECT_EQ(best(7), std::vector<Column>{});  // too few blocks
 }
 
 TEST_F(Verdicts, BlockSumsAreOfConsecutiveTokens) {
-  EXPECT_EQ(block_sums({1.5F, NAN, 2.0F}), Json::parse("[1.5, null, 2.0]"));
+  EXPECT_EQ(Json(block_sums({1.5F, NAN, 2.0F})).dump(), "[1.5,null,2.0]");
   std::vector<float> losses(1024, 1.0F);
   losses[2] = NAN;
-  const Json sums = block_sums(losses);
+  const auto sums = block_sums(losses);
   ASSERT_EQ(sums.size(), 512U);
   for (size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i], i == 1 ? 1.0 : 2.0) << i;
 }
@@ -148,19 +152,19 @@ TEST_F(Verdicts, ComparesTheSameTokens) {
   add_losses("ntk", 200, shorter);
   add_losses("ntk", 400, longer);
   const Standing standing = by_perplexity(tabulate(log_), 200);
-  EXPECT_EQ(standing.best, std::vector<std::string>{"none"});
-  EXPECT_EQ(standing.missing, std::vector<std::string>{"ntk"});
-  log_.records[1].erase("blocks");  // a log of an earlier version
+  EXPECT_EQ(standing.best, std::vector<Column>{"none"});
+  EXPECT_EQ(standing.missing, std::vector<Column>{"ntk"});
+  loss_in(log_.records[1]).blocks.clear();  // a log of an earlier version
   EXPECT_TRUE(by_perplexity(tabulate(log_), 200).best.empty());
-  log_.records[0].erase("blocks");
+  loss_in(log_.records[0]).blocks.clear();
   EXPECT_TRUE(by_perplexity(tabulate(log_), 200).best.empty());
   EXPECT_TRUE(by_perplexity(tabulate(log_), 200).undecided.empty());
   EXPECT_TRUE(said("200"));
   add_losses("yarn", 400, longer);
   for (float& loss : longer) loss += 3;
   add_losses("none", 400, longer);
-  for (auto& record : log_.records) record.erase("blocks");
-  EXPECT_EQ(by_perplexity(tabulate(log_), 400).best, (std::vector<std::string>{"ntk", "yarn"}));
+  for (auto& record : log_.records) loss_in(record).blocks.clear();
+  EXPECT_EQ(by_perplexity(tabulate(log_), 400).best, (std::vector<Column>{"ntk", "yarn"}));
 }
 
 TEST_F(Verdicts, OfPlantedTiesAreRarelyWinners) {
@@ -185,13 +189,13 @@ TEST_F(Verdicts, TwoThatDoNotDifferWinTogether) {
 
 // 10 of 12 is not shown to be less than 12 of 12, and is not said to be 12 of 12.
 TEST_F(Verdicts, OfTiesEachColumnHasItsOwnNumber) {
-  log_.header["passkey"]["trials"] = 6;
+  log_.plan.passkey.trials = 6;
   add_found("none", 200, 0, 6);
   add_found("ntk", 200, 1, 6);
   add_found("yarn", 200, 1, 6);
-  log_.records.back()["correct"] = 4;
+  std::get<Retrieval>(log_.records.back().value).correct = 4;
   const Standing standing = by_retrieval(tabulate(log_), 200);
-  EXPECT_EQ(standing.best, (std::vector<std::string>{"ntk", "yarn"}));
+  EXPECT_EQ(standing.best, (std::vector<Column>{"ntk", "yarn"}));
   EXPECT_TRUE(names(standing.sentence, "ntk | 100 % | 12 | yarn | 83 %"));
   for (const char* once : {"ntk", "yarn"})
     EXPECT_EQ(standing.sentence.find(once), standing.sentence.rfind(once)) << standing.sentence;
@@ -219,7 +223,7 @@ TEST_F(Verdicts, OfAnInterruptedSweepCompareWhatIsWhole) {
 TEST_F(Verdicts, OfSharesDependOnHowManyTrialsThereWere) {
   const auto measure = [&](int64_t trials) {
     log_.records.clear();
-    log_.header["passkey"]["trials"] = trials;
+    log_.plan.passkey.trials = trials;
     add_found("none", 200, 0.5, trials);
     add_found("yarn", 200, 1, trials);
   };
@@ -241,19 +245,19 @@ TEST_F(Verdicts, OfSharesDependOnHowManyTrialsThereWere) {
 
 // Half of four is not shown to be less than all of them, nor to be more than none.
 TEST_F(Verdicts, SayWhatIsNotDecided) {
-  log_.header["passkey"]["trials"] = 2;
+  log_.plan.passkey.trials = 2;
   add_found("none", 200, 0, 2);
   add_found("ntk", 200, 0.5, 2);
   add_found("yarn", 200, 1, 2);
   const Standing standing = by_retrieval(tabulate(log_), 200);
-  EXPECT_EQ(standing.best, std::vector<std::string>{"yarn"});
-  EXPECT_EQ(standing.undecided, std::vector<std::string>{"ntk"});
+  EXPECT_EQ(standing.best, std::vector<Column>{"yarn"});
+  EXPECT_EQ(standing.undecided, std::vector<Column>{"ntk"});
   EXPECT_TRUE(names(standing.sentence, "200 | yarn | 100 % | 4 | ntk | 100 | 12"));
   EXPECT_TRUE(names(last(), "100 | yarn"));
 }
 
 TEST_F(Verdicts, SpeakOfTheTask) {
-  log_.header["passkey"]["task"] = "multivalue";
+  log_.plan.passkey.task = NeedleTask::kMultivalue;
   for (const char* scaling : {"none", "yarn"}) add_found(scaling, 400, 0);
   EXPECT_TRUE(said("400 | multivalue"));
   const std::string page = sweep_report(log_);
@@ -275,21 +279,20 @@ TEST_F(Verdicts, OfAGrowingContextCompareColumnsAndStaleKeys) {
   const auto ranges = growing_ranges(tabulate(log_));
   ASSERT_EQ(ranges.size(), 3U);
   EXPECT_EQ(ranges[1].name(), "100–200");
-  EXPECT_EQ(by_growing(tabulate(log_), ranges[1]).best, std::vector<std::string>{"yarn"});
-  auto& positions = log_.records[2]["positions"];  // a hole in the stale column
-  positions[8]["loss"] = nullptr;
+  EXPECT_EQ(by_growing(tabulate(log_), ranges[1]).best, std::vector<Column>{"yarn"});
+  loss_in(log_.records[2]).positions[8].loss = NAN;  // a hole in the stale column
   EXPECT_FALSE(growing_sum(tabulate(log_), "dynamic stale", ranges[2]) &&
                growing_sum(tabulate(log_), "dynamic stale", ranges[1]));
   EXPECT_EQ(sentences().size(), all - 1) << "stale keys are compared with nothing";
 }
 
 TEST_F(Verdicts, OfAGrowingContextStaleKeysMayBeTheBetterOnes) {
-  log_.header["original_ctx"] = 200;  // two ranges
+  log_.plan.original_ctx = 200;  // two ranges
   add_grown("dynamic", 0.5, 0.001);
   add_grown("dynamic stale", 0, 0.001);
   EXPECT_TRUE(said("200 | dynamic | 39 | less"));
   log_.records.clear();
-  log_.header["growing"]["columns"] = Json::array();
+  log_.plan.growing.columns.clear();
   for (const char* column : {"dynamic", "dynamic stale"}) add_grown(column, 0);
   EXPECT_FALSE(holds(Json(sentences()).dump(), "%"));
   log_.records.erase(log_.records.begin());  // stale keys alone are compared with nothing
@@ -309,7 +312,7 @@ TEST_F(Verdicts, OfAGrowingContextBlocksCountWithinTheRange) {
     for (const auto& column : table.growing_columns) {
       PositionBucket bucket{{}, range.from, range.to};
       for (int i = 0; i < 100; ++i) bucket.add(column == "none" ? 1.05 : 1.0);
-      table.growing[column] = {column, {bucket}, std::vector<double>(kBlocks, 20), kText, kHolds};
+      table.growing[column] = {column.name(), {bucket}, std::vector<double>(kBlocks, 20), kText, kHolds};
     }
     auto& blocks = table.growing["none"].blocks;
     const auto shown = [&] { return !by_growing(table, range).best.empty(); };

@@ -37,7 +37,7 @@ PROTECTIONS = {
                        "    ::unlink(temporary_.c_str());\n", "FullDisk.AReportThatDoesNotFit*"),
     "written lines": ("models/io/atomic_file.cpp", "if (n <= 0) return n < 0 ? errno : EIO;", "if (n <= 0) return 0;",
                       "FullDisk.ResultsThatDoNotFit*"),
-    "half a line": ("engine/eval/sweep_log.cpp", "::ftruncate(fd_, static_cast<off_t>(bytes)) != 0", "bytes == 0",
+    "half a line": ("engine/eval/measurement_log.cpp", "::ftruncate(fd_, static_cast<off_t>(bytes)) != 0", "bytes == 0",
                     "Signals.AKilledSweep*"),
     "threads": ("kernels/cpu/cpu_backend.cpp", "{ start_team(threads_); }",
                 "{ if (threads_ > 100000) start_team(threads_); }", "OutOfMemory.OfThreads*"),

@@ -1,7 +1,7 @@
 // Full disks, and files that change under the program.
 #include <sys/mount.h>
 
-#include "engine/eval/sweep_log.h"
+#include "engine/eval/measurement_log.h"
 #include "tests/faults/process.h"
 
 namespace lariat::test {
@@ -64,7 +64,7 @@ TEST(FullDisk, ResultsThatDoNotFitAreNamedAndTheSweepContinuesLater) {
   Process sweep(dir / "run", words);
   expect_one_line(sweep.wait(), "part.jsonl | No space left on device");
   disk.grow(1000);
-  EXPECT_GE(read_sweep_log(dir / "disk/part.jsonl").records.size(), 2U);
+  EXPECT_GE(read_log(dir / "disk/part.jsonl").records.size(), 2U);
   Process again(dir / "again", with(words, {"--resume"}));
   const Outcome resumed = again.wait();
   EXPECT_EQ(resumed.code, 0) << resumed.err;

@@ -2,7 +2,7 @@
 #include <pty.h>
 #include <utmp.h>
 
-#include "engine/eval/sweep_log.h"
+#include "engine/eval/measurement_log.h"
 #include "tests/faults/process.h"
 
 namespace lariat::test {
@@ -48,7 +48,7 @@ TEST_P(EndingSignal, KeepsTheResultsOfASweep) {
   ASSERT_TRUE(eventually([&] { return has_lines(dir / "part.jsonl", 3); }));
   sweep.signal(GetParam());
   expect_one_line(sweep.wait_ten_seconds(), "part.jsonl | --resume");
-  EXPECT_GE(read_sweep_log(dir / "part.jsonl").records.size(), 2U);
+  EXPECT_GE(read_log(dir / "part.jsonl").records.size(), 2U);
   EXPECT_NE(slurp(dir / "part.html").find("</html>"), std::string::npos) << "a report of what there is";
   expect_resumes_to(dir / "part.html", whole);
 }
@@ -273,7 +273,7 @@ TEST(Signals, AClosedTerminalLosesNothing) {
   ASSERT_TRUE(eventually([&] { return has_lines(dir / "part.jsonl", 3); }));
   close(terminal);
   EXPECT_EQ(sweep.wait_ten_seconds().code, 1);
-  EXPECT_GE(read_sweep_log(dir / "part.jsonl").records.size(), 2U);
+  EXPECT_GE(read_log(dir / "part.jsonl").records.size(), 2U);
   expect_resumes_to(dir / "part.html", whole);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <algorithm>
 
-#include "engine/eval/sweep_log.h"
+#include "engine/eval/measurement_log.h"
 #include "tests/tools/program.h"
 
 // perplexity, passkey and sweep on the demo checkpoint.
@@ -27,7 +27,10 @@ class MeasuringTest : public FolderTest {
 
   static std::vector<std::string> comparable(const std::filesystem::path& log) {
     std::vector<std::string> lines;
-    for (const auto& record : read_sweep_log(log).records) lines.push_back(without_timing(record).dump());
+    for (Record record : read_log(log).records) {
+      record.timing.reset();
+      lines.push_back(to_json(record).dump());
+    }
     std::sort(lines.begin(), lines.end());
     return lines;
   }

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "kernels/error.h"
+#include "models/text/unicode.h"
 #include "tests/tools/measuring_program.h"
 #include "tools/measuring.h"
 
@@ -97,20 +98,17 @@ TEST_F(MeasuringTest, EveryTaskKeepsItsContract) {
   }
 }
 
-TEST_F(MeasuringTest, ASweepOfATaskAddsUpRecallAndIsNotContinuedWithAnother) {
+TEST_F(MeasuringTest, ASweepOfATaskAddsUpRecallAndIsNotContinuedWithAnotherText) {
   const std::string common =
       "sweep" + model() + " --report " + file("task.html") +
       " --scalings none --lengths 900 --depths 0.5 --trials 2 --no-speed"
       " --no-growing --no-perplexity --device cpu --quiet --task multivalue --haystack ";
   put("hay.txt", std::string(slurp(text_).substr(0, 20'000)));
   ASSERT_EQ(run_lariat(common + file("hay.txt")).code, 0);
-  const SweepRecords log = read_sweep_log(file("task.jsonl"));
+  const Measurements log = read_log(file("task.jsonl"));
   ASSERT_EQ(log.records.size(), 1U);
-  EXPECT_GE(log.records[0]["recall"], 0.0);
-  EXPECT_LE(log.records[0]["recall"], 2.0);
+  EXPECT_TRUE(std::get<Retrieval>(log.records[0].value).recall.has_value());
   EXPECT_TRUE(names(data_of(dir_ / "task.html")["hidden"].get<std::string>(), "4 | hay.txt"));
-  expect_error(run_lariat(common + file("hay.txt") + " --resume --needles 3"), 1,
-               "task.jsonl | passkey.needles | 4 | 3");
   expect_error(run_lariat(common + "noise --resume"), 1, "passkey.haystack.name | hay.txt | noise");
   put("hay.txt", "Another text of that name. " + slurp(text_).substr(0, 20'000));
   expect_error(run_lariat(common + file("hay.txt") + " --resume"), 1, "passkey.haystack.fingerprint");
@@ -124,20 +122,53 @@ TEST_F(MeasuringTest, SweepWritesAReportThatSaysWhoWon) {
   EXPECT_EQ(report["results"].size(), 5U + 4U * 2 * 3);
   EXPECT_TRUE(holds(outcome.out, report["conclusions"].back().get<std::string>()));
   EXPECT_TRUE(names(outcome.out, "dynamic-yarn stale"));
-  const SweepRecords log = read_sweep_log(dir_ / "out.jsonl");
+  const Measurements log = read_log(dir_ / "out.jsonl");
   EXPECT_EQ(log.records.size(), 5U + 4U * 2 * 3);
   for (const auto& record : log.records) {
-    const bool passkey = record["kind"] == "passkey", perplexity = record["kind"] == "perplexity";
-    EXPECT_TRUE(!perplexity || record["tokens"] == 1000) << record;
-    EXPECT_TRUE(!passkey || record["trials"] == 2) << record;
+    const Json json = to_json(record);
+    EXPECT_TRUE(record.kind() != Kind::kPerplexity || json["tokens"] == 1000) << json;
+    EXPECT_TRUE(record.kind() != Kind::kPasskey || json["trials"] == 2) << json;
   }
   // Again, without --resume: the earlier results are kept aside.
   const Outcome again = run_lariat(small_sweep("out.html") + " --no-growing --no-passkey");
   EXPECT_TRUE(names(again.err, "out.jsonl.old | --resume"));
   EXPECT_EQ(comparable(dir_ / "out.jsonl.old").size(), 5U + 4U * 2 * 3);
-  // Another sweep does not continue them.
-  expect_error(run_lariat(small_sweep("out.html") + " --no-growing --no-passkey --resume --seed 9 --quiet"),
-               1, "out.jsonl | passkey.seed | 0 | 9");
+}
+
+// More columns and lengths are added to what is known; fewer are a part of it; other settings begin again.
+TEST_F(MeasuringTest, ASweepIsExtendedAndJoined) {
+  const auto sweep = [&](const std::string& name, const std::string& options) {
+    const Outcome outcome =
+        run_lariat("sweep" + model() + " --file " + text_.string() + " --report " + file(name) +
+                   " --depths 1 --trials 1 --no-speed --device cpu --threads 1 --quiet"
+                   " --max-tokens 700 " +
+                   options);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+  };
+  const auto lines = [&](const char* name) {
+    const std::string log = slurp(dir_ / name);
+    return std::count(log.begin(), log.end(), '\n');
+  };
+  sweep("whole.html", "--scalings none,linear,yarn --lengths 256,640");
+  const auto whole = comparable(dir_ / "whole.jsonl");
+  sweep("part.html", "--scalings none,yarn --lengths 256");
+  EXPECT_EQ(lines("part.jsonl"), 1 + 2 + 2 + 2);
+  sweep("part.html", "--scalings none,linear,yarn --lengths 256,640 --resume");
+  EXPECT_TRUE(comparable(dir_ / "part.jsonl") == whole);
+  EXPECT_TRUE(slurp(dir_ / "part.html") == slurp(dir_ / "whole.html"));
+  EXPECT_EQ(lines("part.jsonl"), 1 + 2 + 2 + 2 + 1 + 3 + 4 + 4);
+  sweep("part.html", "--scalings yarn --lengths 640 --no-growing --resume");
+  EXPECT_EQ(data_of(dir_ / "part.html")["results"].size(), 2U);
+  sweep("part.html", "--scalings yarn --lengths 640 --no-growing --seed 9 --resume");
+  EXPECT_EQ(lines("part.jsonl"), 19 + 1 + 2) << "passkeys of another seed";
+
+  sweep("a.html", "--scalings none,linear --lengths 256,640");
+  sweep("b.html", "--scalings yarn --lengths 256,640");
+  const std::string merge = "sweep --merge " + file("a.jsonl") + " " + file("b.jsonl");
+  EXPECT_EQ(run_lariat(merge + " --report " + file("ab.html")).code, 0);
+  EXPECT_TRUE(slurp(dir_ / "ab.html") == slurp(dir_ / "whole.html"));
+  expect_error(run_lariat(merge + " " + file("part.jsonl") + " --report " + file("x.html")), 1,
+               "part.jsonl | passkey.seed | 9 | 0");
 }
 
 TEST_F(MeasuringTest, ShardsMergeToTheReportOfOneProcess) {
@@ -176,9 +207,15 @@ TEST_F(MeasuringTest, PasskeysGoOnWithEachPromptThatWasAnswered) {
   // One by one they are answered as together.
   const Json together = json_of(run_lariat(command.substr(0, command.find(" --results"))));
   EXPECT_EQ(together, whole);
-  expect_error(run_lariat(command + file("whole.jsonl") + " --resume --seed 3"), 1, "passkey.seed");
-  for (const char* other : {"--rope-scaling dynamic --rope-factor 2", "--position-method sinks"})
-    expect_error(run_lariat(command + file("whole.jsonl") + " --resume " + other), 1, "whole.jsonl");
+  // More trials go on with those that are known, and a task is a part of both.
+  const std::string three = command.substr(0, command.find(" --trials 2")) + " --trials 3";
+  EXPECT_EQ(json_of(run_lariat(three + " --results " + file("whole.jsonl") + " --resume")),
+            json_of(run_lariat(three)));
+  const std::string extended = slurp(dir_ / "whole.jsonl");
+  EXPECT_EQ(std::count(extended.begin(), extended.end(), '\n'), 1 + 2 * 2 * 2 * 2 + 1 + 2 * 2 * 2);
+  const std::string alone = replace_all(command, "passkey,multivalue", "multivalue");
+  const Json one = json_of(run_lariat(alone + file("whole.jsonl") + " --resume"));
+  EXPECT_EQ(one["results"], whole["tasks"][1]["results"]);
 }
 
 TEST_F(MeasuringTest, LossesGoOnWithEachWindowAndBucketThatWasRead) {
@@ -194,16 +231,6 @@ TEST_F(MeasuringTest, LossesGoOnWithEachWindowAndBucketThatWasRead) {
       EXPECT_EQ(slurp(dir_ / "part.jsonl"), log) << at;
     }
   }
-  expect_error(run_lariat(command + file("whole.jsonl") + " --resume"), 1, "whole.jsonl");
-  const std::string windows = command + file("windows.jsonl") + " --ctx 128";
-  json_of(run_lariat(windows));
-  expect_error(run_lariat(windows + " --resume --prefill-chunk 64"), 1, "prefill_chunk | 512");
-  std::string log = slurp(dir_ / "windows.jsonl");  // as an earlier version wrote it
-  for (const std::string member : {"\"prefill_chunk\":512,", "\"weights\":\"BF16\","})
-    log.erase(log.find(member), member.size());
-  put("windows.jsonl", log);
-  EXPECT_EQ(run_lariat(windows + " --resume").code, 0);
-  expect_error(run_lariat(windows + " --resume --prefill-chunk 64"), 1, "--prefill-chunk");
 }
 
 TEST_F(MeasuringTest, CsvAndPicturesAreWrittenBesideTheReport) {

@@ -1,0 +1,206 @@
+#include "engine/eval/measurement.h"
+
+#include <fmt/format.h>
+
+#include "engine/rope_options.h"
+#include "kernels/error.h"
+#include "models/positions/position_method.h"
+#include "models/rope.h"
+
+namespace lariat {
+namespace {
+constexpr std::string_view kStale = " stale";
+constexpr std::string_view kKinds[] = {"growing", "passkey", "perplexity", "speed", "losses"};
+}  // namespace
+
+std::string_view name_of(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
+
+std::optional<Kind> find_kind(std::string_view name) {
+  const auto* const found = std::ranges::find(kKinds, name);
+  if (found == std::end(kKinds)) return std::nullopt;
+  return static_cast<Kind>(found - kKinds);
+}
+
+// --- columns ---
+
+std::string Column::name() const {
+  std::string name = method.empty() ? scaling : method;
+  if (!method.empty() && scaling != "none") name += "+" + scaling;
+  return stale ? name + std::string(kStale) : name;
+}
+
+Column Column::fresh() const {
+  Column column = *this;
+  column.stale = false;
+  return column;
+}
+
+void Column::read(std::string_view name) {
+  stale = name.ends_with(kStale);
+  if (stale) name.remove_suffix(kStale.size());
+  const size_t plus = std::min(name.find('+'), name.size());
+  std::string_view first = name.substr(0, plus), second = plus < name.size() ? name.substr(plus + 1) : "none";
+  if (is_position_method(second)) std::swap(first, second);
+  const bool known = is_position_method(first);
+  if (known) method = first;
+  scaling = known ? second : name;
+}
+
+Column parse_column(std::string_view name) {
+  Column column = name;
+  column.scaling = plain_scaling_name(column.scaling);
+  const bool own = column.scaling == "none" || column.scaling == "model";
+  if (!own && !find_rope_type(column.scaling)) {
+    throw UsageError(
+        fmt::format("`scalings` {}: expected a scaling ({}, model), a position method ({}), or both as "
+                    "METHOD+SCALING",
+                    name, known_scalings(", "), known_position_methods(", ")));
+  }
+  return column;
+}
+
+// --- records and plans ---
+
+Record Record::of(const Unit& unit) {
+  static const decltype(value) kEmpty[] = {Growing{}, Retrieval{}, Loss{}, Speed{}, LossPart{}};
+  return {unit.column, unit.length, kEmpty[static_cast<size_t>(unit.kind)]};
+}
+
+const Loss* Record::loss() const {
+  const auto* growing = std::get_if<Growing>(&value);
+  return growing != nullptr ? growing : std::get_if<Loss>(&value);
+}
+
+std::string Record::key() const {
+  std::string key = fmt::format("{}/{}/{}", name_of(kind()), column.name(), length);
+  if (const auto* found = std::get_if<Retrieval>(&value)) {
+    key += "/" + nlohmann::json(found->depth).dump();
+    if (found->task) key += fmt::format("/task \"{}\"", name_of(*found->task));
+    if (found->trial) key += fmt::format("/trial {}", *found->trial);
+  } else if (const auto* part = std::get_if<LossPart>(&value)) {
+    if (part->of) key += fmt::format("/of \"{}\"", name_of(*part->of));
+    key += fmt::format("/window {}/reached {}", part->window, part->reached);
+  }
+  return key;
+}
+
+std::vector<Unit> Plan::units() const {
+  std::vector<Unit> units;
+  const auto add = [&](Kind kind, bool measured, const std::vector<Column>& of, int64_t length) {
+    for (const Column& column : of) {
+      if (measured) units.push_back({kind, column, length});
+    }
+  };
+  add(Kind::kGrowing, growing.measured, growing.columns, lengths.back());
+  for (auto length = lengths.rbegin(); length != lengths.rend(); ++length) {
+    add(Kind::kPasskey, passkey.measured, columns, *length);
+    add(Kind::kPerplexity, perplexity.measured, columns, *length);
+  }
+  for (auto length = lengths.rbegin(); length != lengths.rend(); ++length)
+    add(Kind::kSpeed, speed.measured, columns, *length);
+  return units;
+}
+
+bool Plan::covers(const Record& record) const {
+  const auto has = [](const auto& list, const auto& value) { return std::ranges::count(list, value) > 0; };
+  const bool kinds[] = {growing.measured, passkey.measured, perplexity.measured, speed.measured, true};
+  if (!kinds[static_cast<size_t>(record.kind())] || !has(lengths, record.length)) return false;
+  if (record.kind() == Kind::kGrowing && record.length != lengths.back()) return false;
+  if (const auto* found = std::get_if<Retrieval>(&record.value)) {
+    const NeedleTask task = found->task.value_or(passkey.task);
+    if (!has(passkey.depths, found->depth) || found->trial.value_or(-1) >= passkey.trials ||
+        !(passkey.tasks.empty() ? task == passkey.task : has(passkey.tasks, task)))
+      return false;
+  }
+  return has(columns, record.column) || (growing.measured && has(growing.columns, record.column));
+}
+
+nlohmann::ordered_json Plan::identity(const Record& record) const {
+  const auto* found = std::get_if<Retrieval>(&record.value);
+  const bool windows = record.kind() == Kind::kPerplexity, part = record.kind() == Kind::kLosses;
+  Plan used{.original_ctx = original_ctx, .columns = {record.column}, .lengths = lengths, .options = options};
+  if (!part) used.lengths = {record.length};  // windows of several lengths are read together
+  if (windows || part) used.perplexity = perplexity;
+  if (record.loss() != nullptr) used.perplexity.max_tokens = perplexity.max_tokens;
+  if (record.kind() == Kind::kGrowing || part) used.growing = {true, growing.step};
+  if (found != nullptr) {
+    used.passkey = passkey;
+    used.passkey.task = found->task.value_or(passkey.task);
+    used.passkey.depths = {found->depth};
+    used.passkey.tasks.clear();
+    if (found->trial) used.passkey.trials = *found->trial;
+  }
+  used.methods[record.column.method] = methods.value(record.column.method, record.column.method);
+  return to_json(used);
+}
+
+void Plan::join(const Plan& other) {
+  const auto unite = [](auto& all, const auto& more) {
+    for (const auto& one : more) {
+      if (std::ranges::count(all, one) == 0) all.push_back(one);
+    }
+  };
+  unite(columns, other.columns);
+  unite(lengths, other.lengths);
+  if (!text) text = other.text;
+  if (!growing.measured) growing = other.growing;
+  unite(growing.columns, other.growing.columns);
+  if (!perplexity.measured) perplexity = other.perplexity;
+  if (!passkey.measured) passkey = other.passkey;
+  if (other.passkey.measured) unite(passkey.depths, other.passkey.depths);
+  if (other.passkey.measured) unite(passkey.tasks, other.passkey.tasks);
+  sort_unique(lengths);
+  sort_unique(passkey.depths);
+  speed.measured = speed.measured || other.speed.measured;
+  methods.update(other.methods);
+}
+
+std::set<std::string> Measurements::keys() const {
+  std::set<std::string> keys;
+  for (const Record& record : records) keys.insert(record.key());
+  return keys;
+}
+
+std::vector<Unit> Measurements::missing(std::vector<Unit> units) const {
+  const auto have = keys();
+  std::erase_if(units, [&](const Unit& unit) {
+    Record record = Record::of(unit);
+    if (unit.kind != Kind::kPasskey) return have.contains(record.key());
+    return std::ranges::all_of(plan.passkey.depths, [&](double depth) {
+      record.value = Retrieval{.depth = depth};
+      return have.contains(record.key());
+    });
+  });
+  return units;
+}
+
+bool same_result(Record a, Record b) {
+  a.timing = b.timing = std::nullopt;
+  return to_json(a).dump() == to_json(b).dump();  // NaN is null
+}
+
+Labels labels_of(const Plan& plan, const Record& record) {
+  const Plan::Options& options = plan.options;
+  const Column& column = record.column;
+  const auto* growing = std::get_if<Growing>(&record.value);
+  const auto* found = std::get_if<Retrieval>(&record.value);
+  Labels labels{plan.model.name,
+                options.weights,
+                options.dtype,
+                fmt::format("k={} v={}", options.k_dtype, options.v_dtype),
+                column.scaling,
+                record.rope_factor,
+                plan.methods.value(column.method, column.method),
+                column.stale || options.stale_cache,
+                {},
+                {}};
+  if (!labels.rope_factor && growing != nullptr) labels.rope_factor = growing->factor;
+  if (!labels.rope_factor && options.frequencies && column.scaling != "none")
+    labels.rope_factor = options.factor;
+  if (plan.text) labels.text = plan.text->name;
+  if (found != nullptr) labels.text = plan.passkey.haystack.name;
+  if (found != nullptr) labels.task = found->task.value_or(plan.passkey.task);
+  return labels;
+}
+
+}  // namespace lariat
