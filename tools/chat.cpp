@@ -159,8 +159,8 @@ void run(ChatCommand& command) {
   options.generate.eos_ids = engine.eos_ids();
   options.generate.interrupted = &interrupted();
   Chat chat{command, session, Conversation(session, *engine.tokenizer, *engine.chat), options, terminal};
-  if (const ContextOptions& from = command.writing.load_cache; !from.empty())
-    chat.conversation.restore(load_contexts(session, *engine.tokenizer, from), from.file.string());
+  const ContextOptions& from = command.writing.load_cache;
+  chat.conversation.restore(load_contexts(session, *engine.tokenizer, from), from.file.string());
   if (!command.writing.system.empty()) chat.conversation.set_system(command.writing.system);
   if (terminal) notice(chat, "/help lists the commands, Ctrl-D ends the conversation");
   if (rearm_signals(false) != 0) throw Error("interrupted before the conversation began");

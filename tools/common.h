@@ -77,7 +77,7 @@ struct ContextOptions {
   bool empty() const { return file.empty(); }
 };
 void add_context_options(CLI::App& command, ContextOptions& options, const std::string& description);
-// What they name; Ctrl-C while tokens are read is an Error.
+// The named context, or an empty one; Ctrl-C during a prefill is an Error.
 SavedContext load_contexts(Session& session, const Tokenizer& tokenizer, const ContextOptions& options);
 // With --load-cache X --save-cache X the first run begins X: clears `load` where that is not there yet, and
 // says so.

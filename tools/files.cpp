@@ -87,6 +87,7 @@ void add_context_options(CLI::App& command, ContextOptions& options, const std::
 SavedContext load_contexts(Session& session, const Tokenizer& tokenizer, const ContextOptions& options) {
   const std::string name = options.file.string();
   std::error_code ec;
+  if (options.empty()) return {session.new_sequence(), {}};
   if (!options.join) {
     if (name.find(',') != name.npos && !fs::exists(options.file, ec))
       throw UsageError(

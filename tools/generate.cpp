@@ -157,15 +157,11 @@ struct Screen {
 void write(const GenerateCommand& command, const Engine& engine, const std::optional<std::string>& text) {
   const WritingOptions& writing = command.writing;
   Session session = engine.session();
-  SavedContext context{session.new_sequence(), {}};
+  SavedContext context = load_contexts(session, *engine.tokenizer, writing.load_cache);
   std::optional<Conversation> conversation;
-  if (command.chat) conversation.emplace(session, *engine.tokenizer, *engine.chat);
-  if (!writing.load_cache.empty()) {
-    SavedContext saved = load_contexts(session, *engine.tokenizer, writing.load_cache);
-    if (!conversation)
-      context = std::move(saved);
-    else
-      conversation->restore(std::move(saved), writing.load_cache.file.string());
+  if (command.chat) {
+    conversation.emplace(session, *engine.tokenizer, *engine.chat);
+    conversation->restore(std::move(context), writing.load_cache.file.string());
   }
   Screen screen{command, engine};
   const auto on_text = [&](const std::string& piece) { return screen.show(piece); };
@@ -213,8 +209,7 @@ std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& e
 void answer_prompts(const GenerateCommand& command, const Engine& engine) {
   const WritingOptions& writing = command.writing;
   Session session = engine.session();
-  SavedContext before{session.new_sequence(), {}};
-  if (!writing.load_cache.empty()) before = load_contexts(session, *engine.tokenizer, writing.load_cache);
+  const SavedContext before = load_contexts(session, *engine.tokenizer, writing.load_cache);
   const int64_t cached = std::ssize(before.tokens);
   const auto start = Stopwatch::now();
   std::vector<std::vector<int32_t>> prompts;

@@ -83,8 +83,7 @@ void run(const ScoreCommand& command) {
   const Engine engine = open_engine(command.common);
   warn_of_rounding(engine, command.common.quiet);
   Session session = engine.session();
-  SavedContext context{session.new_sequence(), {}};
-  if (!command.load_cache.empty()) context = load_contexts(session, *engine.tokenizer, command.load_cache);
+  const SavedContext context = load_contexts(session, *engine.tokenizer, command.load_cache);
   Scorer scorer(session, context, command.top, &interrupted());
   std::vector<Question> questions;
   std::vector<ScoredText> texts;

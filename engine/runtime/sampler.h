@@ -11,8 +11,7 @@ namespace lariat {
 
 // How the next token is chosen from logits. temperature = 0 is greedy and ignores the rest but the penalty.
 struct SamplerOptions : Sampling {
-  float repetition_penalty =
-      1.0F;  // seen tokens: positive logits divided by it, negative multiplied (1909.05858)
+  float repetition_penalty = 1.0F;  // divides positive logits of seen tokens, multiplies others (1909.05858)
   uint64_t seed = 0;
 };
 

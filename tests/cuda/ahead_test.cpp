@@ -28,10 +28,8 @@ TEST_F(CudaFedBack, TheNextStepIsQueuedWhenATokenComes) {
   const Model model = open_f32(checkpoint_dir("llama_gqa"), *cuda_);
   Session session(model, *cuda_, f32_session());
   Sequence sequence = session.new_sequence();
-  GenerateOptions options;
-  options.max_new_tokens = kTokens;
   int64_t tokens = 0, before = 0;
-  generate(session, sequence, std::vector<int32_t>{1, 2, 3}, options, [&](int32_t) {
+  generate(session, sequence, std::vector<int32_t>{1, 2, 3}, {.max_new_tokens = kTokens}, [&](int32_t) {
     if (++tokens == 1) {
       before = steps();
     } else {

@@ -195,9 +195,7 @@ TEST_F(CudaEngine, DemoWritesWhatTheCpuWrites) {
     session_options.rope = dynamic_scaling(model.spec, 4.0, 12);
     Session session(model, backend, session_options);
     Sequence sequence = session.new_sequence();
-    GenerateOptions options;
-    options.max_new_tokens = 16;
-    std::vector<int32_t> tokens = generate(session, sequence, prompt, options).tokens;
+    std::vector<int32_t> tokens = generate(session, sequence, prompt, {.max_new_tokens = 16}).tokens;
     EXPECT_GE(sequence.cache().rerotations().count, 1);
     return tokens;
   };

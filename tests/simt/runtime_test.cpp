@@ -132,11 +132,9 @@ TEST(CudaMachine, DecodingNeverWaitsForTheHost) {
       const Model model = open_f32(checkpoint_dir("llama_gqa"), on);
       Session session(model, on, f32_session());
       Sequence sequence = session.new_sequence();
-      GenerateOptions options;
-      options.max_new_tokens = tokens;
-      options.sampler = sampler;
       const uint64_t before = simt::idle_waits();
-      generate(session, sequence, std::vector<int32_t>{1, 2, 3}, options);
+      generate(session, sequence, std::vector<int32_t>{1, 2, 3},
+               {.max_new_tokens = tokens, .sampler = sampler});
       return simt::idle_waits() - before;
     };
     EXPECT_EQ(waits(backend, 24), waits(backend, 4));
