@@ -178,6 +178,7 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
                      answer, on_text,
                      [&](int64_t done, int64_t prompt) { screen.prefilled(done, prompt, answer.reused); });
   }
+  // NOLINTNEXTLINE(bugprone-use-after-move): where it was moved, the conversation has it
   const auto& [sequence, tokens, note] = conversation ? conversation->context() : context;
   const RerotationStats rerotations = sequence.cache().rerotations();
   if (!writing.save_cache.empty()) {

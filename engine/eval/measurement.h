@@ -41,7 +41,8 @@ struct Column {
   }
   std::string name() const;
   Column fresh() const;  // the column whose keys are not stale
-  auto operator<=>(const Column&) const = default;
+  auto operator<=>(const Column&) const =
+      default;  // NOLINT(modernize-use-nullptr): it takes the 0 of <=> for one
 
  private:
   void read(std::string_view name);

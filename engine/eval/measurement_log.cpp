@@ -149,6 +149,7 @@ Measurements parse_log(std::string_view text, const std::filesystem::path& file)
 
 Measurements merge_logs(const std::vector<std::filesystem::path>& files) {
   std::vector<Measurements> logs;
+  logs.reserve(files.size());
   for (const auto& file : files) logs.push_back(read_log(file));
   Plan plan = logs.front().plan;
   for (const Measurements& log : logs) plan.join(log.plan);

@@ -256,6 +256,7 @@ Loss loss_of(const PerplexityResult& result, std::optional<int64_t> stride) {
 
 std::vector<PositionLoss> losses_of(const std::vector<PositionBucket>& positions) {
   std::vector<PositionLoss> losses;
+  losses.reserve(positions.size());
   for (const auto& bucket : positions)
     losses.push_back({bucket.from, bucket.to, bucket.tokens, bucket.mean(), bucket.mean_error()});
   return losses;
