@@ -28,7 +28,7 @@ struct SweepCommand {
   std::filesystem::path report, losses;
   ResultFiles files;
   std::vector<std::filesystem::path> merge;
-  bool json = false;
+  bool json = false, differences = false;
 };
 
 // A table with a row for each scaling and a column for each length.
@@ -80,7 +80,24 @@ std::string speed_rows(const SweepTable& table) {
   });
 }
 
-void print_text(const SweepTable& table) {
+// A row for each pair of columns and a column for each length or range of positions.
+std::string difference_rows(const SweepTable& table, Kind kind) {
+  std::vector<std::vector<std::string>> rows = {{fmt::format("differences, {}", name_of(kind))}};
+  for (const Difference& difference : differences(table)) {
+    if (difference.kind != kind) continue;
+    const std::string pair = difference.b.name() + " than " + difference.a.name(),
+                      place = difference.range ? difference.range->name() : std::to_string(difference.length);
+    if (std::ranges::find(rows[0], place) == rows[0].end()) rows[0].push_back(place);
+    auto row = std::ranges::find(rows, pair, [](const auto& cells) { return cells[0]; });
+    if (row == rows.end()) row = rows.insert(rows.end(), {pair});
+    row->resize(rows[0].size(), "-");
+    row->back() = text_of(difference);
+  }
+  for (auto& row : rows) row.resize(rows[0].size(), "-");
+  return rows.size() > 1 ? aligned_table(rows) + "\n" : "";
+}
+
+void print_text(const SweepTable& table, bool with_differences) {
   std::string text;
   if (!table.growing.empty()) text += growing_rows(table) + "\n";
   if (!table.perplexity.empty()) text += perplexity_rows(table) + "\n";
@@ -89,6 +106,11 @@ void print_text(const SweepTable& table) {
       text += fmt::format("{}, {}\n{}\n", things_of(table.task), column.name(), heat_map(table, column));
   }
   if (!table.speed.empty()) text += speed_rows(table) + "\n";
+  if (with_differences) {
+    for (const Kind kind : {Kind::kGrowing, Kind::kPerplexity, Kind::kPasskey})
+      text += difference_rows(table, kind);
+    text += "*: shown at 99 %\n\n";
+  }
   for (const auto& sentence : conclusions(table)) text += sentence + "\n";
   std::cout << text << std::flush;
 }
@@ -100,7 +122,7 @@ void publish(const SweepCommand& command, const Measurements& log) {
   if (command.json) {
     print_json(sweep_json(log));
   } else {
-    print_text(tabulate(log));
+    print_text(tabulate(log), command.differences);
   }
 }
 
@@ -108,7 +130,8 @@ void publish(const SweepCommand& command, const Measurements& log) {
 void check_merge_usage(const CLI::App& typed) {
   for (const CLI::Option* option : typed.get_options()) {
     const std::string name = option->get_name();
-    static const std::set<std::string> kUsed = {"--merge", "--report", "--csv", "--svg", "--json", "--quiet"};
+    static const std::set<std::string> kUsed = {"--merge", "--report", "--csv",        "--svg",
+                                                "--json",  "--quiet",  "--differences"};
     if (option->count() > 0 && !kUsed.contains(name))
       throw UsageError(fmt::format("--merge writes the report of results that exist; leave out {}", name));
   }
@@ -337,6 +360,8 @@ void add_sweep_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_measuring_options(sub, *command);
   add_run_options(sub, *command);
+  sub.add_flag("--differences", command->differences, "all paired differences between columns")
+      ->group(kOutputOptions);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_result_files(sub, command->files, true);
   add_common_options(sub, command->common);

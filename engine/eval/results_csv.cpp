@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "engine/eval/verdict.h"
 #include "models/text/unicode.h"
 
 namespace lariat {
@@ -23,7 +24,7 @@ std::string field(const Json& value) {
 }
 
 struct CsvRow {
-  Json value, error{}, count{}, from{}, to{};
+  Json value, error{}, count{}, from{}, to{}, than{};
 };
 
 class Csv {
@@ -43,7 +44,20 @@ class Csv {
 
   std::string text =
       "measure,scaling,method,stale,length,depth,from,to,value,error,count,factor,model,weights,dtype,"
-      "cache_dtype,text,task\n";
+      "cache_dtype,text,task,than\n";
+
+  // A ratio of perplexities, with its standard error, or a difference of shares, with half its interval.
+  void add(const Difference& difference) {
+    const auto& [kind, a, b, length, range, gap] = difference;
+    const bool shares = kind == Kind::kPasskey;
+    const double ratio = std::exp(gap.value);
+    CsvRow row{shares ? gap.value : ratio, shares ? (gap.high - gap.low) / 2 : ratio * gap.error};
+    if (range) row.from = range->from, row.to = range->to;
+    row.than = a.name();
+    Record record = Record::of({kind, b, length});
+    if (auto* found = std::get_if<Retrieval>(&record.value)) found->depth = NAN;
+    add_row(record, std::string(shares ? name_of(plan_.passkey.task) : name_of(kind)) + "_difference", row);
+  }
 
  private:
   void add_row(const Record& record, std::string_view measure, const CsvRow& row) {
@@ -54,7 +68,7 @@ class Csv {
           Json(record.length), found != nullptr ? Json(found->depth) : Json(), row.from, row.to, row.value,
           row.error, row.count, Json(labels.rope_factor.value_or(NAN)), Json(labels.model),
           Json(labels.weights.value_or("")), Json(labels.dtype), Json(labels.cache_dtype),
-          Json(labels.text.value_or("")), labels.task ? Json(*labels.task) : Json()})
+          Json(labels.text.value_or("")), labels.task ? Json(*labels.task) : Json(), row.than})
       text += field(value) + ",";
     text.back() = '\n';
   }
@@ -84,6 +98,9 @@ class Csv {
 std::string results_csv(const Measurements& log) {
   Csv csv(log.plan);
   for (const Record& record : log.records) csv.add(record);
+  if (log.plan.passkey.tasks.empty()) {  // else columns are tasks, whose shares are not of one thing
+    for (const Difference& difference : differences(tabulate(log))) csv.add(difference);
+  }
   return csv.text;
 }
 

@@ -250,7 +250,9 @@ Gap gap(const RetrievalValue& a, const RetrievalValue& b) {
   return {p - q, p - q - std::hypot(p - p_low, q_high - q), p - q + std::hypot(p_high - p, q - q_low), NAN};
 }
 
-Standing by_perplexity(const SweepTable& table, int64_t length) {
+namespace {
+
+std::vector<LossColumn> perplexity_columns(const SweepTable& table, int64_t length) {
   std::vector<LossColumn> columns;
   int64_t most = 0;  // tokens: with fewer it is another text
   for (const auto& [cell, value] : table.perplexity)
@@ -262,16 +264,71 @@ Standing by_perplexity(const SweepTable& table, int64_t length) {
     const auto scored = std::ranges::count_if(value->blocks, [](double sum) { return !std::isnan(sum); });
     columns.back().block_tokens = static_cast<double>(most) / static_cast<double>(scored);
   }
-  return stand(fmt::format("At {} tokens", length), std::move(columns), table.columns);
+  return columns;
 }
 
-Standing by_retrieval(const SweepTable& table, int64_t length) {
+std::vector<ShareColumn> share_columns(const SweepTable& table, int64_t length) {
   std::vector<ShareColumn> columns;
   for (const Column& column : table.columns) {
     const auto value = table.retrieval(column, length);
     if (value && value->trials == table.trials) columns.push_back({*value, column, -value->share()});
   }
-  Ranked ranked(std::move(columns), table.columns);
+  return columns;
+}
+
+std::vector<LossColumn> growing_columns(const SweepTable& table, const PositionRange& range) {
+  std::vector<LossColumn> columns;
+  for (const Column& column : table.growing_columns) {
+    if (auto found = growing_column(table, column, range)) columns.push_back(std::move(*found));
+  }
+  return columns;
+}
+
+// difference: without a, b and gap.
+template <class Value>
+void add_pairs(const std::vector<Value>& columns, Difference difference, std::vector<Difference>& to) {
+  for (size_t b = 1; b < columns.size(); ++b) {
+    for (size_t a = 0; a < b; ++a) {
+      difference.a = columns[a].column;
+      difference.b = columns[b].column;
+      // A lower loss is better, a lower share is not.
+      difference.gap =
+          difference.kind == Kind::kPasskey ? gap(columns[b], columns[a]) : gap(columns[a], columns[b]);
+      to.push_back(difference);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Difference> differences(const SweepTable& table) {
+  std::vector<Difference> all;
+  for (const PositionRange& range : growing_ranges(table))
+    add_pairs(growing_columns(table, range), {Kind::kGrowing, {}, {}, table.lengths.back(), range, {}}, all);
+  for (const int64_t length : table.lengths) {
+    add_pairs(perplexity_columns(table, length), {Kind::kPerplexity, {}, {}, length, {}, {}}, all);
+    add_pairs(share_columns(table, length), {Kind::kPasskey, {}, {}, length, {}, {}}, all);
+  }
+  return all;
+}
+
+std::string text_of(const Difference& difference) {
+  const Gap& gap = difference.gap;
+  const double ratio = std::exp(gap.value), error = 100 * ratio * gap.error;
+  const std::string text =
+      difference.kind == Kind::kPasskey ? fmt::format("{:+} points", std::llround(100 * gap.value))
+      : ratio >= 2 ? fmt::format("{} ± {} times", compact(ratio), compact(ratio * gap.error))
+                   : fmt::format("{:+.{}f} % ± {:.{}f} %", 100 * (ratio - 1), error < 1 ? 2 : 1, error,
+                                 error < 1 ? 2 : 1);
+  return text + (gap.shown() ? " *" : "");
+}
+
+Standing by_perplexity(const SweepTable& table, int64_t length) {
+  return stand(fmt::format("At {} tokens", length), perplexity_columns(table, length), table.columns);
+}
+
+Standing by_retrieval(const SweepTable& table, int64_t length) {
+  Ranked ranked(share_columns(table, length), table.columns);
   if (ranked.all.empty()) return ranked.standing;
   const double most = ranked.all.front().share(), fewest = ranked.all.back().share();
   const std::string where = fmt::format("At {} tokens", length), things = things_of(table.task);
@@ -294,14 +351,10 @@ Standing by_retrieval(const SweepTable& table, int64_t length) {
 }
 
 Standing by_growing(const SweepTable& table, const PositionRange& range) {
-  std::vector<LossColumn> columns;
-  for (const Column& column : table.growing_columns) {
-    if (auto found = growing_column(table, column, range)) columns.push_back(std::move(*found));
-  }
   const std::string where =
       range.from == 0 ? fmt::format("Before position {} of a growing context", range.to)
                       : fmt::format("From position {} to {} of a growing context", range.from, range.to);
-  return stand(where, std::move(columns), table.growing_columns);
+  return stand(where, growing_columns(table, range), table.growing_columns);
 }
 
 std::vector<std::string> conclusions(const SweepTable& table) {

@@ -41,6 +41,19 @@ Standing by_perplexity(const SweepTable& table, int64_t length);
 Standing by_retrieval(const SweepTable& table, int64_t length);
 Standing by_growing(const SweepTable& table, const PositionRange& range);
 
+// How column b differs from column a at one place: in the mean loss, in nats, or in the share that is found.
+struct Difference {
+  Kind kind;
+  Column a, b;
+  int64_t length;
+  std::optional<PositionRange> range;  // of growing contexts
+  Gap gap;
+};
+// All pairs of the columns that were measured whole at a length, or in a range of a growing context.
+std::vector<Difference> differences(const SweepTable& table);
+// "-4.8 % ± 0.5 %", "9.13 ± 0.31 times" or "-12 points"; an asterisk behind it: shown.
+std::string text_of(const Difference& difference);
+
 // What a sweep shows: a sentence for each length and measurement and for a growing context. The last one is
 // over all lengths beyond the original, where columns were compared at one.
 std::vector<std::string> conclusions(const SweepTable& table);

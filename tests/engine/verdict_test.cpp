@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "engine/eval/report.h"
+#include "engine/eval/results_csv.h"
 #include "tests/engine/sweep_fixture.h"
 
 namespace lariat::test {
@@ -124,6 +125,13 @@ TEST_F(Verdicts, ErrorsAreOfTheBlocksDifferences) {
   };
   // exp(0.04) - 1, and exp(0.04) * spread / sqrt(n - 1).
   EXPECT_TRUE(names(measure(16, 0.0202F), "4.08 % ± 0.54 %"));
+  const auto all = differences(tabulate(log_));
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(std::tuple(all[0].kind, all[0].a, all[0].b, all[0].length),
+            std::tuple(Kind::kPerplexity, Column("none"), Column("yarn"), 200));
+  EXPECT_EQ(text_of(all[0]), "-3.92 % ± 0.50 % *");
+  EXPECT_TRUE(holds(results_csv(log_), "\nperplexity_difference,yarn,,false,200,,,,0.96078"));
+  EXPECT_TRUE(results_csv(log_).ends_with(",none\n"));
   EXPECT_TRUE(names(measure(16, 0.04F), "4.1 % ± 1.1 %"));
   EXPECT_TRUE(names(measure(17, 0.02F, true), "0.54 %"));
   const auto best = [&](int tokens) {
@@ -250,6 +258,11 @@ TEST_F(Verdicts, SayWhatIsNotDecided) {
   add_found("ntk", 200, 0.5, 2);
   add_found("yarn", 200, 1, 2);
   const Standing standing = by_retrieval(tabulate(log_), 200);
+  std::vector<std::string> pairs;
+  for (const Difference& difference : differences(tabulate(log_)))
+    pairs.push_back(difference.b.name() + " " + difference.a.name() + " " + text_of(difference));
+  EXPECT_EQ(pairs, (std::vector<std::string>{"ntk none +50 points", "yarn none +100 points *",
+                                             "yarn ntk +50 points"}));
   EXPECT_EQ(standing.best, std::vector<Column>{"yarn"});
   EXPECT_EQ(standing.undecided, std::vector<Column>{"ntk"});
   EXPECT_TRUE(names(standing.sentence, "200 | yarn | 100 % | 4 | ntk | 100 | 12"));

@@ -239,7 +239,7 @@ TEST_F(MeasuringTest, CsvAndPicturesAreWrittenBesideTheReport) {
   const std::string csv = slurp(dir_ / "out.csv");
   EXPECT_EQ(csv.substr(0, csv.find('\n')),
             "measure,scaling,method,stale,length,depth,from,to,value,error,count,factor,model,weights,dtype,"
-            "cache_dtype,text,task");
+            "cache_dtype,text,task,than");
   EXPECT_EQ(data_of(dir_ / "out.html")["csv"].get<std::string>().size(), csv.size());
   for (const char* name : {"growing", "perplexity", "found-none", "found-dynamic-yarn"})
     EXPECT_EQ(slurp(dir_ / "pictures" / (std::string(name) + ".svg")).rfind("<svg ", 0), 0U) << name;
