@@ -73,6 +73,8 @@ std::string margin(double standard_error, int decimals);  // "± 0.12"; "" where
 // is.
 void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, const Measurements& log);
 
+// The tables of a sweep and its conclusions on stdout, with all paired differences if asked for.
+void print_tables(const SweepTable& table, bool differences);
 // A table for a terminal: columns aligned right (the first: left), two spaces between.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
 

@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <fstream>
 #include <iostream>
 #include <regex>
 #include <set>
 
 #include "engine/eval/report.h"
-#include "engine/eval/verdict.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/positions/position_method.h"
@@ -28,101 +26,45 @@ struct SweepCommand {
   std::filesystem::path report, losses;
   ResultFiles files;
   std::vector<std::filesystem::path> merge;
+  std::string relative_to;
+  std::vector<std::string> ranges;
   bool json = false, differences = false;
 };
 
-// A table with a row for each scaling and a column for each length.
-template <class Cells, class Text>
-std::string rows_by_length(const SweepTable& table, const std::string& title, const Cells& cells,
-                           const Text& text_of) {
-  std::vector<std::vector<std::string>> rows = {{title}};
-  for (const int64_t length : table.lengths) rows[0].push_back(std::to_string(length));
-  for (const Column& column : table.columns) {
-    rows.push_back({column.name()});
-    for (const int64_t length : table.lengths) {
-      const auto* value = find_cell(cells, {column, length});
-      rows.back().push_back(value ? text_of(*value) : "-");
+// What --relative-to and --ranges ask for.
+View view_of(const SweepCommand& command, const Plan& plan) {
+  View view;
+  if (!command.relative_to.empty()) {
+    const Column& base = view.relative_to.emplace(command.relative_to);
+    std::vector<std::string> names;
+    for (const auto* columns : {&plan.columns, &plan.growing.columns}) {
+      for (const Column& column : *columns) {
+        if (std::ranges::find(names, column.name()) == names.end()) names.push_back(column.name());
+      }
     }
+    if (std::ranges::find(names, base.name()) == names.end())
+      throw UsageError(fmt::format("--relative-to {}: no such column; give one of {}", base.name(),
+                                   fmt::join(names, ", ")));
   }
-  return aligned_table(rows);
-}
-
-std::string with_error(double value, double error) {
-  return compact(value) + (std::isfinite(error) ? " ± " + compact(error) : "");
-}
-
-std::string perplexity_rows(const SweepTable& table) {
-  return rows_by_length(table, "perplexity", table.perplexity,
-                        [](const Loss& value) { return with_error(value.ppl, value.error); });
-}
-
-std::string growing_rows(const SweepTable& table) {
-  const auto ranges = growing_ranges(table);
-  std::vector<std::vector<std::string>> rows = {{"growing"}};
-  for (const auto& range : ranges) rows[0].push_back(range.name());
-  for (const Column& column : table.growing_columns) {
-    const auto* grown = find_cell(table.growing, column);
-    if (grown == nullptr) continue;
-    rows.push_back({grown->label});
-    for (const auto& range : ranges) {
-      const auto sum = growing_sum(table, column, range);
-      rows.back().push_back(sum ? with_error(sum->ppl(), sum->standard_error()) : "-");
-    }
+  static const std::regex form("([0-9]{1,15})-([0-9]{1,15})");
+  for (const std::string& text : command.ranges) {
+    std::smatch ends;
+    if (!std::regex_match(text, ends, form) || std::stoll(ends[1]) >= std::stoll(ends[2]))
+      throw UsageError(fmt::format("--ranges {}: give positions as FROM-TO, such as 8192-12288", text));
+    view.ranges.push_back({std::stoll(ends[1]), std::stoll(ends[2])});
   }
-  return aligned_table(rows);
-}
-
-std::string speed_rows(const SweepTable& table) {
-  const char* title = "prompt / decode tokens/s, cache";
-  return rows_by_length(table, title, table.speed, [](const SpeedValue& value) {
-    return fmt::format("{} / {}, {} MiB", compact(value.prefill_tok_s), compact(value.decode_tok_s),
-                       compact(static_cast<double>(value.cache_bytes) / (1 << 20)));
-  });
-}
-
-// A row for each pair of columns and a column for each length or range of positions.
-std::string difference_rows(const SweepTable& table, Kind kind) {
-  std::vector<std::vector<std::string>> rows = {{fmt::format("differences, {}", name_of(kind))}};
-  for (const Difference& difference : differences(table)) {
-    if (difference.kind != kind) continue;
-    const std::string pair = difference.b.name() + " than " + difference.a.name(),
-                      place = difference.range ? difference.range->name() : std::to_string(difference.length);
-    if (std::ranges::find(rows[0], place) == rows[0].end()) rows[0].push_back(place);
-    auto row = std::ranges::find(rows, pair, [](const auto& cells) { return cells[0]; });
-    if (row == rows.end()) row = rows.insert(rows.end(), {pair});
-    row->resize(rows[0].size(), "-");
-    row->back() = text_of(difference);
-  }
-  for (auto& row : rows) row.resize(rows[0].size(), "-");
-  return rows.size() > 1 ? aligned_table(rows) + "\n" : "";
-}
-
-void print_text(const SweepTable& table, bool with_differences) {
-  std::string text;
-  if (!table.growing.empty()) text += growing_rows(table) + "\n";
-  if (!table.perplexity.empty()) text += perplexity_rows(table) + "\n";
-  if (!table.passkey.empty()) {
-    for (const Column& column : table.columns)
-      text += fmt::format("{}, {}\n{}\n", things_of(table.task), column.name(), heat_map(table, column));
-  }
-  if (!table.speed.empty()) text += speed_rows(table) + "\n";
-  if (with_differences) {
-    for (const Kind kind : {Kind::kGrowing, Kind::kPerplexity, Kind::kPasskey})
-      text += difference_rows(table, kind);
-    text += "*: shown at 99 %\n\n";
-  }
-  for (const auto& sentence : conclusions(table)) text += sentence + "\n";
-  std::cout << text << std::flush;
+  return view;
 }
 
 // Writes the report and prints the results, which may be incomplete.
-void publish(const SweepCommand& command, const Measurements& log) {
+void publish(const SweepCommand& command, Measurements log) {
+  log.view = view_of(command, log.plan);
   if (!command.report.empty()) write_file_atomically(command.report, sweep_report(log));
   write_result_files(command.files, log);
   if (command.json) {
     print_json(sweep_json(log));
   } else {
-    print_text(tabulate(log), command.differences);
+    print_tables(tabulate(log), command.differences);
   }
 }
 
@@ -130,8 +72,9 @@ void publish(const SweepCommand& command, const Measurements& log) {
 void check_merge_usage(const CLI::App& typed) {
   for (const CLI::Option* option : typed.get_options()) {
     const std::string name = option->get_name();
-    static const std::set<std::string> kUsed = {"--merge", "--report", "--csv",        "--svg",
-                                                "--json",  "--quiet",  "--differences"};
+    static const std::set<std::string> kUsed = {"--merge",       "--report",      "--csv",
+                                                "--svg",         "--json",        "--quiet",
+                                                "--differences", "--relative-to", "--ranges"};
     if (option->count() > 0 && !kUsed.contains(name))
       throw UsageError(fmt::format("--merge writes the report of results that exist; leave out {}", name));
   }
@@ -270,6 +213,7 @@ void run(SweepCommand& command, CommandFiles files) {
 
   Sweep sweep(runtime, options);
   sweep.check();
+  view_of(command, sweep.plan());  // before hours are spent
   if (options.passkey) {
     const int64_t longest = sweep.options().lengths.back();
     warn_of_short_hay(options.passkeys, prompt_codec(*runtime.tokenizer), longest, command.common.quiet);
@@ -360,8 +304,13 @@ void add_sweep_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_measuring_options(sub, *command);
   add_run_options(sub, *command);
-  sub.add_flag("--differences", command->differences, "all paired differences between columns")
-      ->group(kOutputOptions);
+  begin_group(sub, kOutputOptions);
+  sub.add_flag("--differences", command->differences, "all paired differences between columns");
+  sub.add_option("--relative-to", command->relative_to, "pictures of ratios to this column")
+      ->type_name("COLUMN");
+  sub.add_option("--ranges", command->ranges, "positions of a growing context to compare at")
+      ->delimiter(',')
+      ->type_name("FROM-TO,...");
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_result_files(sub, command->files, true);
   add_common_options(sub, command->common);

@@ -201,9 +201,22 @@ struct Plan {
   void join(const Plan& other);  // adds its columns, lengths, depths, tasks and kinds of measurement
 };
 
+// Positions [from, to) of a growing context.
+struct PositionRange {
+  int64_t from = 0, to = 0;
+  std::string name() const { return (from > 0 ? std::to_string(from) + "–" : "up to ") + std::to_string(to); }
+};
+
+// What tables and pictures show of results.
+struct View {
+  std::optional<Column> relative_to{};  // also pictures of ratios to this column
+  std::vector<PositionRange> ranges{};  // of a growing context; empty: see growing_ranges
+};
+
 struct Measurements {
   Plan plan;
   std::vector<Record> records{};
+  View view{};
 
   std::set<std::string> keys() const;  // of the records
   // The units of `units` that have no record, or lack a depth.

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "engine/eval/chart.h"
+#include "engine/eval/verdict.h"
 #include "models/text/unicode.h"
 
 namespace lariat {
@@ -62,6 +63,7 @@ struct Curves {
   std::string name, across_name;
   Axis across;
   std::vector<Series> series;
+  std::string up_name = "perplexity";
 };
 
 // 1, 2 and 5 times powers of ten where the axis is logarithmic, else equal steps of such a number.
@@ -91,6 +93,8 @@ std::vector<double> round_numbers(const Axis& axis) {
 }
 
 std::string tick_label(double tick) { return tick >= 1e6 ? compact(tick) : fmt::format("{:.6g}", tick); }
+
+constexpr double kMostRatio = 1.4;
 
 // Room for all values with their errors.
 Axis perplexity_axis(const std::vector<Series>& series) {
@@ -168,7 +172,8 @@ std::string names_of(const Chart& chart, const std::vector<Series>& series, cons
   std::vector<Label> labels;
   for (const Series& one : series) {
     const Point& last = one.points.back();
-    labels.push_back({&one, chart.x(last.at) + 5, chart.y(last.ppl), chart.y(last.ppl)});
+    const double y = chart.y(std::clamp(last.ppl, chart.up.low, chart.up.high));
+    labels.push_back({&one, chart.x(last.at) + 5, y, y});
   }
   spread(labels, chart.top + 4, chart.bottom);
   std::string svg;
@@ -185,7 +190,10 @@ std::string draw(Curves curves, const SweepTable& table, double width, double he
                  const std::string& style) {
   std::erase_if(curves.series, [](const Series& one) { return one.points.empty(); });
   if (curves.series.empty()) return "";
-  const Axis up = perplexity_axis(curves.series);
+  Axis up = perplexity_axis(curves.series);
+  // A ratio is of interest near 1: a column that is far worse leaves the picture.
+  if (curves.up_name != "perplexity")
+    up = {std::clamp(up.low, 0.7, 0.99), std::clamp(up.high, 1.01, kMostRatio)};
   const auto ticks = round_numbers(up);
   size_t longest = 12;
   double left = 20;
@@ -202,7 +210,7 @@ std::string draw(Curves curves, const SweepTable& table, double width, double he
   svg += length_ticks(chart, table.lengths) + svg_line(left, chart.bottom, right, chart.bottom, "axis") +
          svg_text((left + right) / 2, chart.bottom + 39, "middle", "name", curves.across_name) +
          svg_text(left - 8, chart.top - 12, "start", "name",
-                  chart.up.logarithmic ? "perplexity (log scale)" : "perplexity");
+                  escaped(curves.up_name) + (chart.up.logarithmic ? " (log scale)" : ""));
   const auto trained = static_cast<double>(table.original_ctx);
   if (trained > curves.across.low && trained < curves.across.high) {
     svg += chart.up_at(trained, "origin") +
@@ -236,6 +244,14 @@ Curves growing_curves(const SweepTable& table) {
   return curves;
 }
 
+std::vector<PositionRange> buckets_of(const SweepTable& table, const Column& column) {
+  std::vector<PositionRange> buckets;
+  if (const GrowingValue* grown = find_cell(table.growing, column)) {
+    for (const auto& bucket : grown->positions) buckets.push_back({bucket.from, bucket.to});
+  }
+  return buckets;
+}
+
 // Dynamic scalings are dashed: they often lie on the static ones.
 Curves length_curves(const SweepTable& table) {
   const auto low = static_cast<double>(table.lengths.front()),
@@ -251,6 +267,36 @@ Curves length_curves(const SweepTable& table) {
       series.points.push_back({static_cast<double>(length), value->ppl, error});
     }
     curves.series.push_back(std::move(series));
+  }
+  return curves;
+}
+
+// Ratios of perplexities to those of the view's column, with intervals of 99 % of the paired differences.
+Curves ratio_curves(const SweepTable& table, bool growing) {
+  const Column& base = *table.view.relative_to;
+  Curves curves = growing ? growing_curves(table) : length_curves(table);
+  curves.name += ", as a ratio to " + base.name();
+  curves.up_name = "ratio to " + base.name();
+  std::vector<Difference> found = differences(table);
+  if (growing) found.clear();
+  for (const PositionRange& range : growing ? buckets_of(table, base) : std::vector<PositionRange>()) {
+    const auto there = growing_differences(table, range);
+    found.insert(found.end(), there.begin(), there.end());
+  }
+  for (Series& series : curves.series) {
+    series.dots = true;
+    series.points.clear();
+    for (const auto& [kind, a, b, length, range, gap] : found) {
+      const bool turned = a == series.column && b == base;
+      if (kind == Kind::kPasskey || growing != range.has_value()) continue;
+      if (!turned && !(a == base && b == series.column)) continue;
+      const double low = std::exp(turned ? -gap.high : gap.low),
+                   high = std::exp(turned ? -gap.low : gap.high);
+      const double at =
+          range ? static_cast<double>(range->from + range->to) / 2 : static_cast<double>(length);
+      const double ratio = std::exp(turned ? -gap.value : gap.value);
+      series.points.push_back({at, ratio, ratio < kMostRatio ? (high - low) / 2 : 0});
+    }
   }
   return curves;
 }
@@ -309,6 +355,10 @@ std::string colour_of(const SweepTable& table, const Column& column) {
 std::vector<SweepPicture> sweep_pictures(const SweepTable& table) {
   std::vector<SweepPicture> all = {both_widths("growing", table, growing_curves(table)),
                                    both_widths("perplexity", table, length_curves(table))};
+  if (table.view.relative_to) {
+    all.push_back(both_widths("growing-ratio", table, ratio_curves(table, true)));
+    all.push_back(both_widths("perplexity-ratio", table, ratio_curves(table, false)));
+  }
   std::erase_if(all, [](const SweepPicture& picture) { return picture.wide.empty(); });
   if (table.passkey.empty()) return all;
   for (size_t i = 0; i < table.columns.size(); ++i) {

@@ -65,6 +65,7 @@ SweepTable tabulate(const Measurements& log) {
   for (const NeedleTask task : plan.passkey.tasks) table.columns.emplace_back(name_of(task));
   table.trials = plan.passkey.trials * std::ssize(table.depths);
   if (plan.growing.measured) table.growing_columns = plan.growing.columns;
+  table.view = log.view;
   for (const Record& record : log.records) {
     const std::pair cell(record.column, record.length);
     if (const auto* loss = std::get_if<Loss>(&record.value)) {
@@ -94,6 +95,11 @@ std::vector<PositionRange> growing_ranges(const SweepTable& table) {
     if (value == nullptr || value->positions.empty()) continue;
     const auto& buckets = value->positions;
     std::vector<PositionRange> ranges;
+    for (const auto& [first, end] : table.view.ranges) {
+      const int64_t begin = first > 0 ? nearest_end(buckets, first) : 0, to = nearest_end(buckets, end);
+      if (to > begin) ranges.push_back({begin, to});
+    }
+    if (!table.view.ranges.empty()) return ranges;
     int64_t from = 0;
     for (const int64_t end : {table.original_ctx, 2 * table.original_ctx, buckets.back().to}) {
       const int64_t to = nearest_end(buckets, end);

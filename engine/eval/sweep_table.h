@@ -47,6 +47,7 @@ struct SweepTable {
   std::map<std::pair<Column, int64_t>, SpeedValue> speed{};
   std::vector<Column> growing_columns{};  // columns, and those with stale keys
   std::map<Column, GrowingValue> growing{};
+  View view{};
 
   // The sum over all depths; unset: none was measured.
   std::optional<RetrievalValue> retrieval(const Column& column, int64_t length) const;
@@ -63,12 +64,8 @@ const typename Cells::mapped_type* find_cell(const Cells& cells, const typename 
 
 // --- a growing context ---
 
-struct PositionRange {
-  int64_t from = 0, to = 0;
-  std::string name() const { return (from > 0 ? std::to_string(from) + "–" : "up to ") + std::to_string(to); }
-};
-// Three ranges: up to the original length, up to twice it and up to the end, as near as ends of buckets come;
-// none when nothing was measured.
+// The view's ranges, or three: up to the original length, up to twice it and up to the end. They begin and
+// end at the nearest ends of buckets; none when nothing was measured.
 std::vector<PositionRange> growing_ranges(const SweepTable& table);
 // The losses at all positions inside the range; unset: not measured, or not finite.
 std::optional<LossSum> growing_sum(const SweepTable& table, const Column& column, const PositionRange& range);

@@ -301,10 +301,18 @@ void add_pairs(const std::vector<Value>& columns, Difference difference, std::ve
 
 }  // namespace
 
+std::vector<Difference> growing_differences(const SweepTable& table, const PositionRange& range) {
+  std::vector<Difference> all;
+  add_pairs(growing_columns(table, range), {Kind::kGrowing, {}, {}, table.lengths.back(), range, {}}, all);
+  return all;
+}
+
 std::vector<Difference> differences(const SweepTable& table) {
   std::vector<Difference> all;
-  for (const PositionRange& range : growing_ranges(table))
-    add_pairs(growing_columns(table, range), {Kind::kGrowing, {}, {}, table.lengths.back(), range, {}}, all);
+  for (const PositionRange& range : growing_ranges(table)) {
+    const auto there = growing_differences(table, range);
+    all.insert(all.end(), there.begin(), there.end());
+  }
   for (const int64_t length : table.lengths) {
     add_pairs(perplexity_columns(table, length), {Kind::kPerplexity, {}, {}, length, {}, {}}, all);
     add_pairs(share_columns(table, length), {Kind::kPasskey, {}, {}, length, {}, {}}, all);
@@ -362,7 +370,9 @@ std::vector<std::string> conclusions(const SweepTable& table) {
   for (const int64_t length : table.lengths) sentences.push_back(by_perplexity(table, length).sentence);
   for (const int64_t length : table.lengths) sentences.push_back(by_retrieval(table, length).sentence);
   const auto ranges = growing_ranges(table);
-  if (ranges.size() >= 2) {
+  if (!table.view.ranges.empty()) {
+    for (const PositionRange& range : ranges) sentences.push_back(by_growing(table, range).sentence);
+  } else if (ranges.size() >= 2) {
     const PositionRange after{ranges.front().to, ranges.back().to};
     sentences.push_back(by_growing(table, ranges.front()).sentence);
     sentences.push_back(by_growing(table, after).sentence);

@@ -51,6 +51,7 @@ struct Difference {
 };
 // All pairs of the columns that were measured whole at a length, or in a range of a growing context.
 std::vector<Difference> differences(const SweepTable& table);
+std::vector<Difference> growing_differences(const SweepTable& table, const PositionRange& range);
 // "-4.8 % ± 0.5 %", "9.13 ± 0.31 times" or "-12 points"; an asterisk behind it: shown.
 std::string text_of(const Difference& difference);
 

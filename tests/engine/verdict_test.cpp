@@ -9,6 +9,7 @@
 
 #include "engine/eval/report.h"
 #include "engine/eval/results_csv.h"
+#include "engine/eval/sweep_svg.h"
 #include "tests/engine/sweep_fixture.h"
 
 namespace lariat::test {
@@ -139,6 +140,31 @@ TEST_F(Verdicts, ErrorsAreOfTheBlocksDifferences) {
   };
   EXPECT_EQ(best(8), std::vector<Column>{"yarn"});
   EXPECT_EQ(best(7), std::vector<Column>{});  // too few blocks
+}
+
+// A view has ranges of its own, at the ends of buckets, and pictures of ratios to a column, where none of its
+// curves is that column's and what is far worse stays at the edge.
+TEST_F(Verdicts, AViewHasRangesAndRatios) {
+  log_.plan.lengths = {100, 400};
+  add_grown("none", 3);
+  add_grown("yarn", 0.1);
+  add_grown("ntk", 0);
+  log_.view = {"ntk", {{110, 200}, {200, 390}, {5, 6}}};
+  const SweepTable table = tabulate(log_);
+  const auto ranges = growing_ranges(table);
+  ASSERT_EQ(ranges.size(), 2U);  // the third has no bucket
+  EXPECT_EQ(ranges[0].name() + " " + ranges[1].name(), "100–200 200–400");
+  EXPECT_EQ(differences(table).size(), 2U * 3U);
+  const auto pictures = sweep_pictures(table);
+  const auto ratio = std::ranges::find(pictures, "growing-ratio", &SweepPicture::name);
+  ASSERT_NE(ratio, pictures.end());
+  EXPECT_FALSE(holds(ratio->wide, "<title>ntk\n"));
+  std::smatch curve;
+  ASSERT_TRUE(std::regex_search(ratio->wide, curve,
+                                std::regex("<title>yarn(\n[0-9.]+: [0-9.]+)+\n387.5: ([0-9.]+)")));
+  EXPECT_NEAR(std::stod(curve[2]), std::exp(0.1), 0.25);
+  EXPECT_TRUE(holds(ratio->wide, "<title>none\n"));
+  EXPECT_FALSE(holds(ratio->wide, "nan"));
 }
 
 TEST_F(Verdicts, BlockSumsAreOfConsecutiveTokens) {

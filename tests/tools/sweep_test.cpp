@@ -235,13 +235,13 @@ TEST_F(MeasuringTest, LossesGoOnWithEachWindowAndBucketThatWasRead) {
 
 TEST_F(MeasuringTest, CsvAndPicturesAreWrittenBesideTheReport) {
   const std::string files = " --csv " + file("out.csv") + " --svg " + file("pictures");
-  ASSERT_EQ(run_lariat(small_sweep("out.html") + files).code, 0);
+  ASSERT_EQ(run_lariat(small_sweep("out.html") + files + " --relative-to none").code, 0);
   const std::string csv = slurp(dir_ / "out.csv");
   EXPECT_EQ(csv.substr(0, csv.find('\n')),
             "measure,scaling,method,stale,length,depth,from,to,value,error,count,factor,model,weights,dtype,"
             "cache_dtype,text,task,than");
   EXPECT_EQ(data_of(dir_ / "out.html")["csv"].get<std::string>().size(), csv.size());
-  for (const char* name : {"growing", "perplexity", "found-none", "found-dynamic-yarn"})
+  for (const char* name : {"growing", "perplexity", "growing-ratio", "found-none", "found-dynamic-yarn"})
     EXPECT_EQ(slurp(dir_ / "pictures" / (std::string(name) + ".svg")).rfind("<svg ", 0), 0U) << name;
   ASSERT_EQ(
       run_lariat("passkey" + model() + " --lengths 600 --depths 1 --trials 1 --device cpu" + files).code, 0);
