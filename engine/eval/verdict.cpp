@@ -16,8 +16,8 @@ constexpr double kSure = 2.576;  // standard errors of an interval of 99 %
 std::string spoken(const Column& column) { return column == Column() ? "the unscaled model" : column.name(); }
 
 std::string spoken_all(const std::vector<Column>& columns) {
-  std::vector<std::string> names;
-  for (const Column& column : columns) names.push_back(spoken(column));
+  std::vector<std::string> names(columns.size());
+  std::ranges::transform(columns, names.begin(), spoken);
   return joined(names);
 }
 
