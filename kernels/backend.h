@@ -163,9 +163,9 @@ struct Saturation {
 struct Traits {
   bool host_memory = true;    // its memory is the host's: what is mapped there is used in place
   bool asynchronous = false;  // ops return before they are done
-  bool copies_bf16 = false;   // load_weight has an order of its own for weights in bf16
+  bool copies_bf16 = false;   // load_weight copies weights in bf16 into another order
   bool quantizes = true;      // load_weight and the linear ops take quantised dtypes (kernels/quant.h)
-  // A step has memory for at least so many tokens: it stays where a backend that records steps finds it.
+  // A step has memory for at least this many tokens: it stays where a backend that records steps finds it.
   int64_t steady_tokens = 16;
   // Whether attention over such a cache runs on the fastest units there are; over others it is several times
   // slower.

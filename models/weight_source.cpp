@@ -74,7 +74,7 @@ HostWeight WeightLoader::table(const Parameter& parameter) {
   HostWeight rows = host(parameter, false);
   const Form own = rows.m.form();
   const bool stays = is_quantized(own.dtype) && stored_form(parameter, asked_, own) == own;
-  // Rows are read of it, so that it has no order of its own (Traits::copies_bf16).
+  // Its rows are read one by one, so they keep their order (Traits::copies_bf16).
   if (!stays || !backend_.traits().host_memory) return load({&parameter, 1}, DType::kF32).blocks[0].w;
   give_back(parameter);
   return rows;

@@ -31,7 +31,7 @@ struct SweepCommand {
   bool json = false, differences = false;
 };
 
-// What --relative-to and --ranges ask for.
+// The view that --relative-to and --ranges describe.
 View view_of(const SweepCommand& command, const Plan& plan) {
   View view;
   if (!command.relative_to.empty()) {

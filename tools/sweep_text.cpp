@@ -61,9 +61,9 @@ std::string speed_rows(const SweepTable& table) {
 }
 
 // A row for each pair of columns and a column for each length or range of positions.
-std::string difference_rows(const SweepTable& table, Kind kind) {
+std::string difference_rows(const std::vector<Difference>& all, Kind kind) {
   std::vector<std::vector<std::string>> rows = {{fmt::format("differences, {}", name_of(kind))}};
-  for (const Difference& difference : differences(table)) {
+  for (const Difference& difference : all) {
     if (difference.kind != kind) continue;
     const std::string pair = difference.b.name() + " than " + difference.a.name(),
                       place = difference.range ? difference.range->name() : std::to_string(difference.length);
@@ -89,8 +89,9 @@ void print_tables(const SweepTable& table, bool with_differences) {
   }
   if (!table.speed.empty()) text += speed_rows(table) + "\n";
   if (with_differences) {
+    const std::vector<Difference> all = differences(table);
     for (const Kind kind : {Kind::kGrowing, Kind::kPerplexity, Kind::kPasskey})
-      text += difference_rows(table, kind);
+      text += difference_rows(all, kind);
     text += "*: shown at 99 %\n\n";
   }
   for (const auto& sentence : conclusions(table)) text += sentence + "\n";

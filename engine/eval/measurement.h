@@ -14,7 +14,7 @@
 
 #include "engine/eval/needles.h"
 
-// The types of a measurement: a Plan says what is measured, each Record holds one result.
+// The types of a measurement: a Plan lists the measurements, each Record holds one result.
 // measurement_json.cpp is their schema in logs and reports.
 namespace lariat {
 
@@ -207,7 +207,7 @@ struct PositionRange {
   std::string name() const { return (from > 0 ? std::to_string(from) + "–" : "up to ") + std::to_string(to); }
 };
 
-// What tables and pictures show of results.
+// Settings of tables and pictures.
 struct View {
   std::optional<Column> relative_to{};  // also pictures of ratios to this column
   std::vector<PositionRange> ranges{};  // of a growing context; empty: see growing_ranges
@@ -224,7 +224,7 @@ struct Measurements {
   bool complete() const { return missing(plan.units()).empty(); }  // over all shards
 };
 
-// What a row of a table, a CSV or a report says about a record.
+// The settings of a record, as a row of a table, a CSV or a report names them.
 struct Labels {
   std::string model;
   std::optional<std::string> weights;

@@ -244,12 +244,15 @@ Curves growing_curves(const SweepTable& table) {
   return curves;
 }
 
-std::vector<PositionRange> buckets_of(const SweepTable& table, const Column& column) {
-  std::vector<PositionRange> buckets;
-  if (const GrowingValue* grown = find_cell(table.growing, column)) {
-    for (const auto& bucket : grown->positions) buckets.push_back({bucket.from, bucket.to});
+// The differences in each bucket of a column's growing context.
+std::vector<Difference> bucket_differences(const SweepTable& table, const Column& column) {
+  std::vector<Difference> all;
+  const GrowingValue* grown = find_cell(table.growing, column);
+  for (size_t i = 0; grown != nullptr && i < grown->positions.size(); ++i) {
+    const auto there = growing_differences(table, {grown->positions[i].from, grown->positions[i].to});
+    all.insert(all.end(), there.begin(), there.end());
   }
-  return buckets;
+  return all;
 }
 
 // Dynamic scalings are dashed: they often lie on the static ones.
@@ -271,18 +274,13 @@ Curves length_curves(const SweepTable& table) {
   return curves;
 }
 
-// Ratios of perplexities to those of the view's column, with intervals of 99 % of the paired differences.
+// Ratios to the perplexity of the view's column, with intervals of 99 % of the paired differences.
 Curves ratio_curves(const SweepTable& table, bool growing) {
   const Column& base = *table.view.relative_to;
   Curves curves = growing ? growing_curves(table) : length_curves(table);
   curves.name += ", as a ratio to " + base.name();
   curves.up_name = "ratio to " + base.name();
-  std::vector<Difference> found = differences(table);
-  if (growing) found.clear();
-  for (const PositionRange& range : growing ? buckets_of(table, base) : std::vector<PositionRange>()) {
-    const auto there = growing_differences(table, range);
-    found.insert(found.end(), there.begin(), there.end());
-  }
+  const std::vector<Difference> found = growing ? bucket_differences(table, base) : differences(table);
   for (Series& series : curves.series) {
     series.dots = true;
     series.points.clear();

@@ -18,7 +18,7 @@ struct SweepPicture {
 // The class of a column's colour: of a scaling its own, of a method one that no scaling of the sweep has.
 std::string colour_of(const SweepTable& table, const Column& column);
 
-// Those that there are results for: perplexity by position in a growing context, perplexity by length, both
+// Pictures of all results: perplexity by position in a growing context, perplexity by length, both
 // as ratios to the view's column, and for each scaling what was found by length and depth.
 std::vector<SweepPicture> sweep_pictures(const SweepTable& table);
 

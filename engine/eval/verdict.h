@@ -52,7 +52,7 @@ struct Difference {
 // All pairs of the columns that were measured whole at a length, or in a range of a growing context.
 std::vector<Difference> differences(const SweepTable& table);
 std::vector<Difference> growing_differences(const SweepTable& table, const PositionRange& range);
-// "-4.8 % ± 0.5 %", "9.13 ± 0.31 times" or "-12 points"; an asterisk behind it: shown.
+// "-4.8 % ± 0.5 %", "9.13 ± 0.31 times" or "-12 points"; followed by an asterisk if shown.
 std::string text_of(const Difference& difference);
 
 // What a sweep shows: a sentence for each length and measurement and for a growing context. The last one is

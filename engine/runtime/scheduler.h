@@ -12,7 +12,7 @@ namespace lariat {
 // tokens of a request are those of the request alone, if a step has up to 8 requests (Backend::linear).
 class Scheduler {
  public:
-  // at_once: further requests wait until one of as many has ended. The session must outlive the scheduler.
+  // at_once: the most requests that run; further ones wait. The session must outlive the scheduler.
   explicit Scheduler(Session& session, int64_t at_once = int64_t{1} << 40)
       : session_(session), at_once_(static_cast<size_t>(at_once)) {}
   Scheduler(const Scheduler&) = delete;

@@ -83,7 +83,7 @@ void continue_context(Session& session, const Tokenizer& tokenizer, SavedContext
   tokens = std::move(wanted);
   const auto settle = [&] {
     const std::vector<int32_t>& written = answer.generation.tokens;
-    // Of an interrupted prompt the context keeps the tokens that are cached, or were before.
+    // After an interrupted prompt the context keeps the tokens that are cached, or were before.
     if (written.empty()) tokens.resize(static_cast<size_t>(std::max(sequence.length(), common)));
     tokens.insert(tokens.end(), written.begin(), written.end());
   };

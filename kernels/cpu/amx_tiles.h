@@ -43,11 +43,10 @@ struct TilePlaces {
 };
 
 // The 2 x 2 tiles of sums at `corner` (upper left, upper right, lower left, lower right), rows `stride` bytes
-// apart, += the 2 tiles at a times the 2 at b over `depth` steps, with beside(step) at each; zero: from
-// nothing.
-template <class Tiles, class Beside>
+// apart, += the 2 tiles at a times the 2 at b over `depth` steps; zero: from nothing.
+template <class Tiles>
 void multiply_tiles(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero,
-                    char* const (&corner)[4], int64_t stride, const Beside& beside) {
+                    char* const (&corner)[4], int64_t stride) {
   if (zero) {
     Tiles::template zero<0>();
     Tiles::template zero<1>();
@@ -69,7 +68,6 @@ void multiply_tiles(const TilePlaces& a, const TilePlaces& b, int64_t depth, boo
     Tiles::template load<5>(left + a.half, a.stride);
     Tiles::template dot<2, 5, 6>();
     Tiles::template dot<3, 5, 7>();
-    beside(t);
   }
   Tiles::template store<0>(corner[0], stride);
   Tiles::template store<1>(corner[1], stride);

@@ -77,7 +77,7 @@ template <class Tiles>
 void multiply_square(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
                      int64_t stride) {
   char* const corners[4] = {c, c + 64, c + kTileRows * stride, c + kTileRows * stride + 64};
-  multiply_tiles<Tiles>(a, b, depth, zero, corners, stride, [](int64_t) {});
+  multiply_tiles<Tiles>(a, b, depth, zero, corners, stride);
 }
 
 // In the place of tile registers: AVX-512 with VDPBF16PS, straight from memory. Only where has_avx512_bf16().

@@ -31,7 +31,7 @@ void quantize_rows(const HostWeight& from, int64_t first_row, const Matrix& to, 
   }
 }
 
-// Panels [first, last) of a tiled matrix, by way of rows of bf16 where there are none.
+// Panels [first, last) of a tiled matrix, converting rows to bf16 first if they are not.
 void pack_panels(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
   const bool reads = static_cast<bool>(from.read_row), converts = reads || from.m.dtype != DType::kBF16;
   std::vector<uint16_t> made(static_cast<size_t>(converts ? kTiledBlock * to.cols : 0));

@@ -207,7 +207,7 @@ TEST_F(MeasuringTest, PasskeysGoOnWithEachPromptThatWasAnswered) {
   // One by one they are answered as together.
   const Json together = json_of(run_lariat(command.substr(0, command.find(" --results"))));
   EXPECT_EQ(together, whole);
-  // More trials go on with those that are known, and a task is a part of both.
+  // More trials are added to the known ones, and a task is a part of both.
   const std::string three = command.substr(0, command.find(" --trials 2")) + " --trials 3";
   EXPECT_EQ(json_of(run_lariat(three + " --results " + file("whole.jsonl") + " --resume")),
             json_of(run_lariat(three)));
