@@ -83,7 +83,7 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   Engine engine;
   engine.options = std::move(given);
   const OpenOptions& options = engine.options;
-  ModelFiles files = options.random_weights ? open_texts(path) : open_files(path);
+  ModelFiles files = options.random_weights ? open_text_files(path) : open_files(path);
   if (options.reads != Reads::kTokens) engine.tokenizer = Tokenizer::load(files.texts);
   if (options.reads == Reads::kChat &&
       !(engine.chat = ChatTemplate::load(files.texts, *engine.tokenizer, options.template_variables))) {
@@ -105,14 +105,14 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   check_position_method(engine.session_options.positions, spec);
   if (options.quantize && options.dtype)
     throw UsageError("`quantize` says how weights are stored, so `dtype` cannot; leave one of them out");
-  const std::optional<Form> asked = options.quantize ? options.quantize : options.dtype;
+  const std::optional<WeightFormat> requested = options.quantize ? options.quantize : options.dtype;
   engine.backend = open_backend(options);
   if (options.random_weights) {
-    engine.model = random_model(spec, *engine.backend, asked.value_or(spec.dtype), /*seed=*/1);
+    engine.model = random_model(spec, *engine.backend, requested.value_or(spec.dtype), /*seed=*/1);
   } else {
     open_tensors(files);
-    check_weight_memory(spec, asked, *engine.backend, files.tensors.get());
-    engine.model = load_model(std::move(files), spec, *engine.backend, asked, options.progress);
+    check_weight_memory(spec, requested, *engine.backend, files.tensors.get());
+    engine.model = load_model(std::move(files), spec, *engine.backend, requested, options.progress);
   }
   engine.session_options.max_ctx = options.max_ctx;
   engine.session_options.prefill_chunk = options.prefill_chunk;

@@ -31,10 +31,10 @@ struct KvDTypes {
 // How a model is opened. Errors call the members by these names, in backticks.
 struct OpenOptions {
   Reads reads = Reads::kText;
-  std::string device = "auto";     // auto: a GPU if there is one; cpu, cuda or cuda:N
-  int threads = 0;                 // of the CPU; 0: every core
-  std::optional<DType> dtype{};    // of the weights; unset: the checkpoint's own
-  std::optional<Form> quantize{};  // what weights are turned into at load: q8, or 4 bits
+  std::string device = "auto";             // auto: a GPU if there is one; cpu, cuda or cuda:N
+  int threads = 0;                         // of the CPU; 0: every core
+  std::optional<DType> dtype{};            // of the weights; unset: the checkpoint's own
+  std::optional<WeightFormat> quantize{};  // what weights are turned into at load: q8, or 4 bits
   KvDTypes kv_dtype{};
   int64_t max_ctx = 0, prefill_chunk = 512;  // as in SessionOptions
   RopeOptions rope{};

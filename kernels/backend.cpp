@@ -7,8 +7,8 @@
 
 namespace lariat {
 
-LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host, std::span<const Form> forms,
-                            DType compute, bool in_place, bool tiled) {
+LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host,
+                            std::span<const WeightFormat> forms, DType compute, bool in_place, bool tiled) {
   constexpr size_t kAlignment = 64;
   LoadedWeight loaded;
   loaded.weight.compute = compute;

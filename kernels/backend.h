@@ -194,7 +194,7 @@ class Backend {
   // `forms` where its own differs, for inputs that are rounded to `compute`. The CPU uses floats of that
   // dtype in place, so that they must outlive the weight. Quantised forms (kernels/quant.h) only where
   // traits() say so. The backend must outlive the weight.
-  virtual LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
+  virtual LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
                                    DType compute) = 0;
 
   // Returns when everything that was asked for is done; for timing. A CPU always is.
@@ -326,8 +326,9 @@ class Backend {
 // For load_weight: the blocks in their forms and where they are to lie, one behind the other in new
 // memory, but for those that are used in place, being floats of their dtype already. tiled: matrices of bf16
 // that are computed in bf16 get the order of tiles. What is to be written is left to the caller.
-LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host, std::span<const Form> forms,
-                            DType compute, bool in_place, bool tiled = false);
+LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host,
+                            std::span<const WeightFormat> forms, DType compute, bool in_place,
+                            bool tiled = false);
 
 inline void Buffer::Release::operator()(void* data) const noexcept { owner->release(data, bytes); }
 

@@ -119,7 +119,7 @@ std::span<const float, 16> code_table(Code code) {
   }
 }
 
-float code_value(const Form& form, uint8_t q) {
+float code_value(const WeightFormat& form, uint8_t q) {
   const Code code = form.grouping.code;
   if (code == Code::kE4M3) return e4m3(q);
   if (code != Code::kLinear) return code_table(code)[q];

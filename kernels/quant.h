@@ -53,11 +53,12 @@ inline constexpr int64_t kQuantBlock = 64;  // inputs in a block of the forms th
 inline constexpr float kQuantSmallest = 0x1p-100F;
 
 struct QuantLayout {
-  Form form;
+  WeightFormat form;
   int64_t rows, cols;
 
   explicit QuantLayout(const Matrix& m) : QuantLayout(m.form(), m.rows, m.cols) {}
-  QuantLayout(const Form& form_, int64_t rows_, int64_t cols_) : form(form_), rows(rows_), cols(cols_) {}
+  QuantLayout(const WeightFormat& form_, int64_t rows_, int64_t cols_)
+      : form(form_), rows(rows_), cols(cols_) {}
 
   bool bytes_wide() const { return form.dtype == DType::kQ8; }
   bool nested() const { return form.grouping.scales == ScaleType::kNested; }
@@ -108,7 +109,7 @@ struct QuantLayout {
 std::span<const float, 16> code_table(Code code);
 
 // v of a code, a byte or a nibble.
-float code_value(const Form& form, uint8_t q);
+float code_value(const WeightFormat& form, uint8_t q);
 
 // Bytes that a matrix of any dtype occupies, without gaps between rows.
 size_t stored_bytes(const Matrix& m);

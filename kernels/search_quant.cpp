@@ -195,13 +195,13 @@ void search_row(const float* w, int64_t cols, int64_t block, int largest, const 
   }
 }
 
-Form searched_form(DType dtype, int64_t cols) {
+WeightFormat searched_form(DType dtype, int64_t cols) {
   Grouping grouping{.scales = ScaleType::kNested, .minimum = true, .size = kSearchGroup};
   grouping.block = static_cast<uint16_t>(search_block(cols));
   return {dtype, grouping};
 }
 
-HostWeight searched(const Matrix& floats, const Form& form) {
+HostWeight searched(const Matrix& floats, const WeightFormat& form) {
   const auto read = [floats, form](int64_t row, const CodeRow& to) {
     std::vector<float> w(static_cast<size_t>(floats.cols));
     convert(floats.row_range(row, 1), {w.data(), DType::kF32, 1, floats.cols});

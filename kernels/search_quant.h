@@ -39,7 +39,7 @@ void search_row(const float* w, int64_t cols, int64_t block, int largest, const 
 
 // The form of rows of `cols` that are searched here, and floats in that form, of 4 or 8 bits: each row is
 // searched when it is read.
-Form searched_form(DType dtype, int64_t cols);
-HostWeight searched(const Matrix& floats, const Form& form);
+WeightFormat searched_form(DType dtype, int64_t cols);
+HostWeight searched(const Matrix& floats, const WeightFormat& form);
 
 }  // namespace lariat

@@ -76,9 +76,9 @@ struct RopeTable {
 // Where the keys that a token sees begin or end: a place in the cache that goes along with the token's own,
 // one by one or in chunks, between two bounds. It never falls as p grows.
 struct KeyEdge {
-  static constexpr int32_t kFar = int32_t{1} << 30;  // behind every position
+  static constexpr int32_t kUnbounded = int32_t{1} << 30;  // behind every position
   int32_t offset = 0, chunk = 1;
-  int32_t least = 0, most = kFar;
+  int32_t least = 0, most = kUnbounded;
   bool operator==(const KeyEdge&) const = default;
 
   template <class Int>
@@ -98,7 +98,7 @@ struct KeyRange {
 
   // All keys up to the token's own, or with a window w > 0 the last w of them.
   static KeyRange causal(const RopeTable& rope, int64_t window) {
-    const auto w = static_cast<int32_t>(window < KeyEdge::kFar ? window : KeyEdge::kFar);
+    const auto w = static_cast<int32_t>(window < KeyEdge::kUnbounded ? window : KeyEdge::kUnbounded);
     KeyRange seen{{}, {}, rope};
     (w > 0 ? seen.begin.offset : seen.begin.most) = w > 0 ? 1 - w : 0;
     seen.end.offset = 1;
@@ -107,8 +107,9 @@ struct KeyRange {
   // At least as many keys as n tokens in a row see together.
   int64_t most_keys(int64_t n) const {
     const int64_t bounds = int64_t{end.most} - begin.least;
-    return begin.most < KeyEdge::kFar ? bounds
-                                      : std::min(bounds, n + end.offset - begin.offset + begin.chunk - 2);
+    return begin.most < KeyEdge::kUnbounded
+               ? bounds
+               : std::min(bounds, n + end.offset - begin.offset + begin.chunk - 2);
   }
 };
 

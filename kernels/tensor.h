@@ -19,14 +19,14 @@ std::string_view name_of(DType dtype);     // "f32", "f16", "bf16", "q8", "q4"
 DType parse_dtype(std::string_view name);  // "f32", "f16" or "bf16"; throws UsageError on any other word
 
 // How the numbers of a matrix are stored. The grouping of floats means nothing.
-struct Form {
+struct WeightFormat {
   DType dtype = DType::kF32;
   Grouping grouping{};
 
-  Form() = default;
-  Form(DType dtype_, Grouping grouping_ = {})
+  WeightFormat() = default;
+  WeightFormat(DType dtype_, Grouping grouping_ = {})
       : dtype(dtype_), grouping(grouping_) {}  // NOLINT: the usual one
-  bool operator==(const Form&) const = default;
+  bool operator==(const WeightFormat&) const = default;
 };
 
 // Rows and columns of a block of a tiled matrix (Matrix::tiled); it has whole blocks, filled up with zeros.
@@ -45,7 +45,7 @@ struct Matrix {
   Matrix() = default;
   Matrix(void* data_, DType dtype_, int64_t rows_, int64_t cols_)
       : Matrix(data_, dtype_, rows_, cols_, cols_) {}
-  Matrix(void* data_, const Form& form, int64_t rows_, int64_t cols_)
+  Matrix(void* data_, const WeightFormat& form, int64_t rows_, int64_t cols_)
       : Matrix(data_, form.dtype, rows_, cols_) {
     grouping = form.grouping;
   }
@@ -53,7 +53,7 @@ struct Matrix {
       : data(data_), dtype(dtype_), rows(rows_), cols(cols_), stride(stride_) {}
 
   explicit operator bool() const { return data != nullptr; }
-  Form form() const { return {dtype, grouping}; }
+  WeightFormat form() const { return {dtype, grouping}; }
 
   // Rows [first, first + count), sharing the storage.
   Matrix row_range(int64_t first, int64_t count) const {

@@ -21,8 +21,8 @@ auto index_in(const RowRange& part) {
 class CheckpointWeights : public WeightLoader {
  public:
   CheckpointWeights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
-                    std::optional<Form> asked)
-      : WeightLoader(spec, backend, asked), spec_(spec), checkpoint_(checkpoint) {}
+                    std::optional<WeightFormat> requested)
+      : WeightLoader(spec, backend, requested), spec_(spec), checkpoint_(checkpoint) {}
 
  private:
   const StoredTensor& tensor(const Parameter& parameter) const {
@@ -71,9 +71,9 @@ class CheckpointWeights : public WeightLoader {
 }  // namespace
 
 Weights load_weights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
-                     std::optional<Form> asked) {
-  CheckpointWeights source(spec, checkpoint, backend, asked);
-  return source.finish(read_weights(spec, &checkpoint, source, asked));
+                     std::optional<WeightFormat> requested) {
+  CheckpointWeights source(spec, checkpoint, backend, requested);
+  return source.finish(read_weights(spec, &checkpoint, source, requested));
 }
 
 }  // namespace lariat

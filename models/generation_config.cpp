@@ -71,7 +71,7 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
   };
   // transformers samples only where it is told to, by anything that Python takes for true, and then keeps the
   // 50 likeliest unless it is told. A top_p above 1 is none to it; a top_k of -1 is vLLM's word for all.
-  const bool sampled = says_something(json.find("do_sample"));
+  const bool sampled = is_set(json.find("do_sample"));
   defaults.temperature.value = 1.0F;
   read(defaults.temperature, "temperature", 0.0, 1000.0);
   if (!sampled) defaults.temperature = {};
@@ -89,7 +89,7 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
     const nlohmann::json* value = json.find(key);
     const bool neutral = value != nullptr && *value == 1 && has_name(kNeutralAtOne, key);
     const bool token = value != nullptr && *value == 0 && key.starts_with("forced_");
-    if ((says_something(value) && !neutral) || token) append(ignored, key);
+    if ((is_set(value) && !neutral) || token) append(ignored, key);
   }
   add_names(ignored, json, "ignored, though they change what transformers writes", spec);
 }

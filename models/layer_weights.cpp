@@ -93,11 +93,11 @@ struct LayerReader {
     latent.q_nope = head_rows(q, q_run, 0, l.nope_dim, q_in);
     latent.q_rope = head_rows(q, q_run, l.nope_dim, l.rope_dim, q_in);
     if (layout.split_kv) {
-      latent.k_up = head_rows(names.k_b, l.kv_rank, 0, l.kv_rank, l.nope_dim, Role::kPrefillOnly, true);
+      latent.k_up = head_rows(names.k_b, l.kv_rank, 0, l.kv_rank, l.nope_dim, Role::kPrefill, true);
       latent.k_absorb = head_rows(names.k_b, l.kv_rank, 0, l.kv_rank, l.nope_dim);
       latent.v_up = head_rows(names.v_b, l.v_dim, 0, l.v_dim, l.kv_rank);
     } else {
-      latent.k_up = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kPrefillOnly);
+      latent.k_up = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kPrefill);
       latent.k_absorb = head_rows(names.kv_b, kv_run, 0, l.nope_dim, l.kv_rank, Role::kProjection, true);
       latent.v_up = head_rows(names.kv_b, kv_run, l.nope_dim, l.v_dim, l.kv_rank);
     }
@@ -150,7 +150,7 @@ struct LayerReader {
       }
       Weight weight = source.weight(blocks);
       if (!experts.bias) return weight;
-      weight.biases = source.vector({prefix + stack + ".bias", experts.n, out, Role::kRows, {}});
+      weight.biases = source.vector({prefix + stack + ".bias", experts.n, out, Role::kPerExpert, {}});
       return weight;
     };
     to.router = weight({{prefix + names.router + ".weight", experts.n, hidden, Role::kRouter, {}}});

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 namespace lariat {
-Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<Form> asked,
-                 const std::function<void(size_t, size_t)>& progress) {
+Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend,
+                 std::optional<WeightFormat> requested, const std::function<void(size_t, size_t)>& progress) {
   Model model;
   model.spec = spec;
   open_tensors(files);
@@ -16,20 +16,20 @@ Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std:
   const std::set<std::string> names = check_weights(model.spec, tensors);
   const auto coded =
       std::ranges::find_if(names, [&](const std::string& name) { return tensors.find(name)->quantized; });
-  if (asked && is_quantized(asked->dtype) && coded != names.end()) {
+  if (requested && is_quantized(requested->dtype) && coded != names.end()) {
     model.spec.warnings.push_back(
         tensors.find(*coded)->file.string() + ": tensor '" + *coded +
         "' is quantised already, and `quantize` rounds it once more; omit it to run the file as it is");
   }
   if (progress) tensors.populate(names, progress);
-  model.weights = load_weights(model.spec, tensors, backend, asked);
+  model.weights = load_weights(model.spec, tensors, backend, requested);
   return model;
 }
 
-Model random_model(const ModelSpec& spec, Backend& backend, const Form& asked, uint64_t seed) {
+Model random_model(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed) {
   Model model;
   model.spec = spec;
-  model.weights = random_weights(spec, backend, asked, seed);
+  model.weights = random_weights(spec, backend, requested, seed);
   return model;
 }
 

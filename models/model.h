@@ -27,15 +27,15 @@ struct Model {
   ModelFiles files;  // the weights point into them; they live as long
 };
 
-// The model of these files, with their config already read. asked: what the projections are stored as and
-// computed with; unset: the checkpoint's own. bf16 weights compute in bf16; f16 weights are read as they are
-// and compute in f32, which no f16 product would beat on a CPU. A quantised form is made from whatever
-// floats there are; products are of integers then (kernels/quant.h). progress(bytes read) is called while the
-// files are brought into memory. Throws Error naming the file.
-Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend, std::optional<Form> asked,
+// Loads the model of these files. requested: the weight format of the projections; unset: the checkpoint's.
+// bf16 weights compute in bf16. f16 weights are used in place and compute in f32: no f16 product is faster on
+// a CPU. A quantized format is computed from floats, and its products are of integers (kernels/quant.h).
+// progress(bytes read, bytes) is called while files are loaded. Throws Error naming the file.
+Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend,
+                 std::optional<WeightFormat> requested,
                  const std::function<void(size_t done, size_t total)>& progress = {});
 
 // A model of the spec's shape with reproducible random weights (`lariat bench --random-weights`).
-Model random_model(const ModelSpec& spec, Backend& backend, const Form& asked, uint64_t seed);
+Model random_model(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed);
 
 }  // namespace lariat

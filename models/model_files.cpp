@@ -1,9 +1,9 @@
 #include "models/model_files.h"
 
 #include "models/families/gate.h"
-#include "models/forms/forms.h"
 #include "models/gguf/gguf.h"
 #include "models/gguf/gguf_file.h"
+#include "models/quantization/quantization.h"
 #include "models/safetensors.h"
 
 namespace lariat {
@@ -20,10 +20,10 @@ void open_tensors(ModelFiles& files) {
 
 ModelFiles open_files(const std::filesystem::path& path) {
   if (!is_gguf(path)) refuse_other_formats(path);
-  return open_texts(path);
+  return open_text_files(path);
 }
 
-ModelFiles open_texts(const std::filesystem::path& path) {
+ModelFiles open_text_files(const std::filesystem::path& path) {
   return is_gguf(path) ? open_gguf(path) : ModelFiles(path);
 }
 

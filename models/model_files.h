@@ -27,6 +27,6 @@ void open_tensors(ModelFiles& files);
 // neither (models/families/gate.h).
 ModelFiles open_files(const std::filesystem::path& path);
 // The same for who needs no weights: a config file alone will do, and nothing is refused before it is read.
-ModelFiles open_texts(const std::filesystem::path& path);
+ModelFiles open_text_files(const std::filesystem::path& path);
 
 }  // namespace lariat

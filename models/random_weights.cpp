@@ -42,13 +42,13 @@ void fill_random(uint8_t* out, int64_t count, DType dtype, int exponent, uint64_
 // Always the same for one name and rows, in any order and shape.
 class RandomWeights : public WeightLoader {
  public:
-  RandomWeights(const ModelSpec& spec, Backend& backend, const Form& asked, uint64_t seed)
-      : WeightLoader(spec, backend, asked), spec_(spec), asked_(asked), seed_(seed) {}
+  RandomWeights(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed)
+      : WeightLoader(spec, backend, requested), spec_(spec), requested_(requested), seed_(seed) {}
 
  private:
   // Drawn in the dtype that is stored; quantised weights are made of the checkpoint's dtype.
   HostWeight host(const Parameter& parameter, bool /*once*/) override {
-    const DType stored = stored_form(parameter, asked_, spec_.dtype).dtype,
+    const DType stored = stored_form(parameter, requested_, spec_.dtype).dtype,
                 drawn = is_quantized(stored) ? spec_.dtype : stored;
     const int exponent =
         is_vector(parameter.role)
@@ -63,15 +63,16 @@ class RandomWeights : public WeightLoader {
   }
 
   const ModelSpec& spec_;
-  Form asked_;
+  WeightFormat requested_;
   uint64_t seed_;
 };
 
 }  // namespace
 
-Weights random_weights(const ModelSpec& spec, Backend& backend, const Form& asked, uint64_t seed) {
-  RandomWeights source(spec, backend, asked, seed);
-  return source.finish(read_weights(spec, nullptr, source, asked));
+Weights random_weights(const ModelSpec& spec, Backend& backend, const WeightFormat& requested,
+                       uint64_t seed) {
+  RandomWeights source(spec, backend, requested, seed);
+  return source.finish(read_weights(spec, nullptr, source, requested));
 }
 
 }  // namespace lariat

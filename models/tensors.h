@@ -34,7 +34,7 @@ struct StoredTensor {
 
   // The dtype of floats. Throws Error naming file and tensor for anything but F32, F16, BF16.
   DType float_dtype() const;
-  Form form() const { return reader ? reader->m.form() : float_dtype(); }
+  WeightFormat form() const { return reader ? reader->m.form() : float_dtype(); }
   // All rows, in memory where there is no reader. Throws Error as float_dtype().
   HostWeight rows() const;
 };

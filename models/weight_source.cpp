@@ -37,43 +37,44 @@ void check_quantizes(const Backend& backend, DType dtype, const char* instead) {
 
 // The dtype that the inputs of a weight of these blocks are rounded to. A router's are not: that would choose
 // other experts.
-DType compute_of(Role role, std::span<const Form> stored) {
+DType compute_of(Role role, std::span<const WeightFormat> stored) {
   if (role == Role::kRouter) return DType::kF32;
-  const bool bf16 =
-      std::all_of(stored.begin(), stored.end(), [](const Form& form) { return form.dtype == DType::kBF16; });
+  const bool bf16 = std::all_of(stored.begin(), stored.end(),
+                                [](const WeightFormat& form) { return form.dtype == DType::kBF16; });
   return bf16 ? DType::kBF16 : DType::kF32;
 }
 
 }  // namespace
 
-Form stored_form(const Parameter& parameter, std::optional<Form> asked, const Form& own) {
+WeightFormat stored_form(const Parameter& parameter, std::optional<WeightFormat> requested,
+                         const WeightFormat& own) {
   const Role role = parameter.role;
-  if (is_vector(role) || role == Role::kRows)
+  if (is_vector(role) || role == Role::kPerExpert)
     return DType::kF32;  // tiny and read by f32 code: f32 once and for all
   // A router is small, and an error in it chooses another expert.
-  if (role == Role::kRouter) return is_quantized(own.dtype) ? Form(DType::kF32) : own;
-  if (!asked || !is_quantized(asked->dtype)) return asked.value_or(own);
-  const bool is_searched = !asked->grouping.plain();
+  if (role == Role::kRouter) return is_quantized(own.dtype) ? WeightFormat(DType::kF32) : own;
+  if (!requested || !is_quantized(requested->dtype)) return requested.value_or(own);
+  const bool is_searched = !requested->grouping.plain();
   if (role == Role::kEmbedding) return own;
   if (role == Role::kHead || (role == Role::kSensitive && is_searched)) return DType::kQ8;
-  return is_searched ? searched_form(asked->dtype, parameter.transposed ? parameter.rows : parameter.cols)
-                     : *asked;
+  return is_searched ? searched_form(requested->dtype, parameter.transposed ? parameter.rows : parameter.cols)
+                     : *requested;
 }
 
-WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<Form> asked)
-    : spec_(spec), backend_(backend), asked_(asked) {
-  if (asked) check_quantizes(backend, asked->dtype, "leave `quantize` out");
+WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<WeightFormat> requested)
+    : spec_(spec), backend_(backend), requested_(requested) {
+  if (requested) check_quantizes(backend, requested->dtype, "leave `quantize` out");
 }
 
 Weight WeightLoader::weight(std::span<const Parameter> blocks) {
-  const Form own = host(blocks[0], false).m.form();
-  return left_out(blocks[0].role, stored_form(blocks[0], asked_, own)) ? Weight() : load(blocks);
+  const WeightFormat own = host(blocks[0], false).m.form();
+  return left_out(blocks[0].role, stored_form(blocks[0], requested_, own)) ? Weight() : load(blocks);
 }
 
 HostWeight WeightLoader::table(const Parameter& parameter) {
   HostWeight rows = host(parameter, false);
-  const Form own = rows.m.form();
-  const bool stays = is_quantized(own.dtype) && stored_form(parameter, asked_, own) == own;
+  const WeightFormat own = rows.m.form();
+  const bool stays = is_quantized(own.dtype) && stored_form(parameter, requested_, own) == own;
   // Its rows are read one by one, so they keep their order (Traits::copies_bf16).
   if (!stays || !backend_.traits().host_memory) return load({&parameter, 1}, DType::kF32).blocks[0].w;
   give_back(parameter);
@@ -87,15 +88,15 @@ Weights WeightLoader::finish(Weights weights) {
 
 Weight WeightLoader::load(std::span<const Parameter> blocks, std::optional<DType> compute) {
   std::vector<HostWeight> from;
-  std::vector<Form> stored;
+  std::vector<WeightFormat> stored;
   for (const Parameter& block : blocks) {
     from.push_back(host(block, true));
-    Form own = from.back().m.form();
+    WeightFormat own = from.back().m.form();
     if (block.transposed) {
       if (is_quantized(own.dtype)) own = spec_.dtype;  // groups of inputs would be of outputs
       from.back() = transposed(from.back());
     }
-    stored.push_back(stored_form(block, asked_, own));
+    stored.push_back(stored_form(block, requested_, own));
     check_quantizes(backend_, stored.back().dtype, "`dtype` bf16");
   }
   LoadedWeight loaded =

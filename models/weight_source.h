@@ -9,10 +9,9 @@
 // How a model asks for its matrices: what the files that read, plan and make weights share.
 namespace lariat {
 
-// kSensitive: a projection whose errors cost more than others', and that is small: 8 bits where others are
-// searched for 4. kRows: a vector for each expert. kPrefillOnly: one that only long steps
-// use, absent (an empty matrix) where weights are quantised.
-enum class Role { kEmbedding, kProjection, kSensitive, kPrefillOnly, kRouter, kHead, kRows, kVector, kNorm };
+// kSensitive: a small projection whose errors cost more: 8 bits where others get 4. kPerExpert: a vector for
+// each expert. kPrefill: used by long steps only; an empty matrix where weights are quantised.
+enum class Role { kEmbedding, kProjection, kSensitive, kPrefill, kRouter, kHead, kPerExpert, kVector, kNorm };
 
 inline bool is_vector(Role role) { return role == Role::kVector || role == Role::kNorm; }
 
@@ -33,7 +32,7 @@ struct Parameter {
 };
 
 // Its shape as it is handed out, without data.
-inline Matrix shape_of(const Parameter& parameter, const Form& form) {
+inline Matrix shape_of(const Parameter& parameter, const WeightFormat& form) {
   return parameter.transposed ? Matrix(nullptr, form, parameter.cols, parameter.rows)
                               : Matrix(nullptr, form, parameter.rows, parameter.cols);
 }
@@ -42,25 +41,26 @@ inline Matrix shape_of(const Parameter& parameter, const Form& form) {
 class Source {
  public:
   virtual ~Source() = default;
-  // One row, or kRows, as f32.
+  // One row, or kPerExpert, as f32.
   virtual Matrix vector(const Parameter& parameter) = 0;
-  // A weight of these blocks, which have one role; nothing where kPrefillOnly says so.
+  // A weight of these blocks, which have one role; nothing where kPrefill says so.
   virtual Weight weight(std::span<const Parameter> blocks) = 0;
   // A matrix of which tokens read rows, and nobody all.
   virtual HostWeight table(const Parameter& parameter) { return weight({&parameter, 1}).blocks[0].w; }
 };
 
 // What a matrix is stored as when projections are asked to be of a form, and it is made from `own`.
-Form stored_form(const Parameter& parameter, std::optional<Form> asked, const Form& own);
-inline bool left_out(Role role, const Form& stored) {
-  return role == Role::kPrefillOnly && is_quantized(stored.dtype);
+WeightFormat stored_form(const Parameter& parameter, std::optional<WeightFormat> requested,
+                         const WeightFormat& own);
+inline bool left_out(Role role, const WeightFormat& stored) {
+  return role == Role::kPrefill && is_quantized(stored.dtype);
 }
 
 // Has a backend load the rows that host() finds for each block, and keeps the memory that this takes.
 class WeightLoader : public Source {
  public:
   // Throws Error where the backend does not quantise what is to be quantised.
-  WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<Form> asked);
+  WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<WeightFormat> requested);
 
   Matrix vector(const Parameter& parameter) override { return load({&parameter, 1}).blocks[0].w; }
   Weight weight(std::span<const Parameter> blocks) override;
@@ -80,14 +80,14 @@ class WeightLoader : public Source {
 
   const ModelSpec& spec_;
   Backend& backend_;
-  std::optional<Form> asked_;
+  std::optional<WeightFormat> requested_;
   std::vector<Buffer> memory_;
 };
 
 // All weights of a model, whose tensors have the names that the checkpoint, if there is one, has for them.
-// asked: what projections are to be stored as.
+// requested: what projections are to be stored as.
 Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source,
-                     std::optional<Form> asked);
+                     std::optional<WeightFormat> requested);
 
 // A layer's weights, and the norm `name`.
 struct Layout;  // of tensor_names.h

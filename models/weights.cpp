@@ -59,15 +59,15 @@ float embedding_multiplier(const ModelSpec& spec, DType dtype) {
 // Weights without data.
 class PlannedWeights : public Source {
  public:
-  PlannedWeights(const ModelSpec& spec, std::optional<Form> asked, const Tensors* checkpoint)
-      : spec_(spec), asked_(asked), checkpoint_(checkpoint) {}
+  PlannedWeights(const ModelSpec& spec, std::optional<WeightFormat> requested, const Tensors* checkpoint)
+      : spec_(spec), requested_(requested), checkpoint_(checkpoint) {}
   Matrix vector(const Parameter& parameter) override { return shape_of(parameter, DType::kF32); }
   Weight weight(std::span<const Parameter> blocks) override {
     Weight weight;
     for (const Parameter& parameter : blocks) {
       const StoredTensor* tensor = checkpoint_ != nullptr ? checkpoint_->find(parameter.name) : nullptr;
-      const Form own = tensor != nullptr ? tensor->form() : Form(spec_.dtype);
-      const Form stored = stored_form(parameter, asked_, own);
+      const WeightFormat own = tensor != nullptr ? tensor->form() : WeightFormat(spec_.dtype);
+      const WeightFormat stored = stored_form(parameter, requested_, own);
       if (!left_out(parameter.role, stored)) weight.blocks.push_back({shape_of(parameter, stored), {}});
     }
     return weight;
@@ -75,19 +75,19 @@ class PlannedWeights : public Source {
 
  private:
   const ModelSpec& spec_;
-  std::optional<Form> asked_;
+  std::optional<WeightFormat> requested_;
   const Tensors* checkpoint_;
 };
 
 }  // namespace
 
 Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source,
-                     std::optional<Form> asked) {
+                     std::optional<WeightFormat> requested) {
   const Layout layout = layout_of(spec, checkpoint);
   const Parameter embedding{layout.embed, spec.vocab_size, spec.hidden_size, Role::kEmbedding, {}},
       head{layout.head, spec.vocab_size, spec.hidden_size, Role::kHead, {}};
   // A head that is quantised here is another matrix than the table that it is made of.
-  const bool tied = spec.tie_word_embeddings && !(asked && is_quantized(asked->dtype));
+  const bool tied = spec.tie_word_embeddings && !(requested && is_quantized(requested->dtype));
   Weights weights;
   if (tied) weights.head = source.weight({&embedding, 1});
   weights.embed =
@@ -112,9 +112,10 @@ Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& s
   return weights;
 }
 
-Weights planned_weights(const ModelSpec& spec, std::optional<Form> asked, const Tensors* checkpoint) {
-  PlannedWeights source(spec, asked, checkpoint);
-  return read_weights(spec, checkpoint, source, asked);
+Weights planned_weights(const ModelSpec& spec, std::optional<WeightFormat> requested,
+                        const Tensors* checkpoint) {
+  PlannedWeights source(spec, requested, checkpoint);
+  return read_weights(spec, checkpoint, source, requested);
 }
 
 }  // namespace lariat

@@ -54,7 +54,7 @@ struct Weights {
   Norm norm;    // [hidden]
   Weight head;  // [vocab, hidden]; the embedding itself when tied
   // Of most projections: dtype and type of scales; what their inputs are rounded to.
-  Form form;
+  WeightFormat form;
   DType compute = DType::kF32;
   float embedding_multiplier = 1.0F;
   // Bytes of all matrices that a step may read (embedding table excluded unless tied), and of those that one
@@ -65,12 +65,12 @@ struct Weights {
 };
 
 // Finds every tensor by its Hugging Face name, checks its shape against the spec and hands it to the
-// backend. asked: what the projections are stored as; unset: what the checkpoint holds. A quantised form
+// backend. requested: what the projections are stored as; unset: what the checkpoint holds. A quantised form
 // leaves the embedding table as it is: a token reads one row of it. The head is read whole, tied or not, and
 // is q8 at least: its errors go straight into the logits, and it is a small part. Throws Error naming file
 // and tensor for what is missing or has the wrong shape, and when the backend cannot quantise.
 Weights load_weights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
-                     std::optional<Form> asked);
+                     std::optional<WeightFormat> requested);
 
 // Checks what load_weights would, and returns the names of the tensors it would read. Throws Error naming
 // file and tensor for one that nobody would read and that could change the result (models/families/gate.h).
@@ -88,13 +88,13 @@ struct NotFinite {
 // something is wrong.
 std::optional<NotFinite> find_not_finite(const Tensors& checkpoint);
 
-// The weights that load_weights(.., asked) would make for this shape, without data. No checkpoint: one of
+// The weights that load_weights(.., requested) would make for this shape, without data. No checkpoint: one of
 // spec.dtype.
-Weights planned_weights(const ModelSpec& spec, std::optional<Form> asked,
+Weights planned_weights(const ModelSpec& spec, std::optional<WeightFormat> requested,
                         const Tensors* checkpoint = nullptr);
 
 // Reproducible random weights of the spec's shape, for benchmarks: random signs and mantissas, four
 // exponents.
-Weights random_weights(const ModelSpec& spec, Backend& backend, const Form& asked, uint64_t seed);
+Weights random_weights(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed);
 
 }  // namespace lariat

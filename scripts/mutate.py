@@ -44,7 +44,7 @@ RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Place
 SUITES = {
     "models/rope.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],
     "models/safetensors.cpp": [("models_test", "Safetensors*:Forms*:Keys*:Specs*")],
-    "models/forms/gguf_blocks.cpp": [("models_test", "Gguf*"), ("engine_test", "*Gguf*")],
+    "models/quantization/gguf_blocks.cpp": [("models_test", "Gguf*"), ("engine_test", "*Gguf*")],
     "models/decoder.cpp": RUNNING + [("engine_test", "*LongOther*:*Qwen*:*FormLogits*:*Gguf*:Alibi*")],
     "kernels/cpu/rerotate_keys.cpp": [("kernels_test", "*Rerotat*"), ("engine_test", "Placed*:Latent*:Saturat*:OwnScaling*")],
     "engine/runtime/kv_cache.cpp": [("engine_test", "KvCaches*:KvPools*")] + RUNNING,

@@ -132,12 +132,12 @@ int converse(Chat& chat) {
     const int before = rearm_signals(true);  // while something is done, a second one ends the program
     if (ends(before)) return before;
     if (before == SIGINT) notice(chat, "Ctrl-D or /exit ends the conversation");
-    bool goes_on = input.outcome != LineReader::Outcome::kOver || before != 0;
-    if (is_line && before == 0) goes_on = take_turn(chat, input);
+    bool again = input.outcome != LineReader::Outcome::kOver || before != 0;
+    if (is_line && before == 0) again = take_turn(chat, input);
     const int during = rearm_signals(false);
     if (ends(during)) return during;
     if (during != 0) lines.forget();
-    if (!goes_on) return 0;
+    if (!again) return 0;
   }
 }
 

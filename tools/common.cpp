@@ -238,7 +238,8 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   open.reads = reads;
   if (options.dtype != "auto") open.dtype = parse_dtype(options.dtype);
   if (options.quantize != "none") {
-    open.quantize = options.quantize == "q8" ? Form(DType::kQ8) : searched_form(DType::kQ4, kSearchBlock);
+    open.quantize =
+        options.quantize == "q8" ? WeightFormat(DType::kQ8) : searched_form(DType::kQ4, kSearchBlock);
   }
   open.kv_dtype = parse_kv_dtypes(options.kv_dtype);
   if (!options.quiet) open.warn = [](const std::string& line) { print_warnings({line}, false); };

@@ -48,7 +48,7 @@ ConfigRope rope_of(const Args& args) {
   if (args.head_dim) throw UsageError("--head-dim goes without --model; the model has its own");
   if (!std::filesystem::exists(args.model / "config.json"))
     refuse_other_formats(args.model, /*config_file=*/true);
-  ConfigRope own = load_rope(open_texts(args.model).texts);
+  ConfigRope own = load_rope(open_text_files(args.model).texts);
   print_warnings(own.warnings, /*quiet=*/false);
   own.rope = resolve_rope(own.rope, args.common.open.rope);
   return own;

@@ -69,7 +69,7 @@ nlohmann::ordered_json of_choices(const nlohmann::ordered_json& choices) {
 
 // Sums depend on the batch in their last bits, and rounding to 8 bits enlarges that.
 void warn_of_rounding(const Engine& engine, bool quiet) {
-  const Form& form = engine.model.weights.form;
+  const WeightFormat& form = engine.model.weights.form;
   if (!is_quantized(form.dtype) || !is_integer(form.grouping.code) || engine.backend->name() != "cpu") return;
   print_warnings(
       {"quantized weights multiply activations rounded to 8 bits, so a score may differ by 0.3 nats "

@@ -159,22 +159,22 @@ LineReader::Message LineReader::read_message() {
     message.outcome = read(L"... ", line);
     return "\n" + line;
   };
-  const auto goes_on = [&] { return message.outcome == Outcome::kLine; };
+  const auto is_line = [&] { return message.outcome == Outcome::kLine; };
   message.outcome = read(L"> ", text);
-  if (!goes_on()) return message;
+  if (!is_line()) return message;
   if (text.starts_with(kQuotes)) {
     text.erase(0, kQuotes.size());
-    while (!text.ends_with(kQuotes) && goes_on()) text += more();
+    while (!text.ends_with(kQuotes) && is_line()) text += more();
     message.verbatim = true;
     if (message.outcome == Outcome::kOver && editor_ == nullptr)
       throw Error(input_name("-") + R"(: the message that """ begins has no end; put """ behind it)");
-    if (!goes_on()) return message;
+    if (!is_line()) return message;
     text.erase(text.size() - kQuotes.size());
     if (text.starts_with('\n')) text.erase(0, 1);
     if (text.ends_with('\n')) text.pop_back();
     return message;
   }
-  while (text.ends_with('\\') && goes_on()) {
+  while (text.ends_with('\\') && is_line()) {
     text.pop_back();
     text += more();
   }

@@ -101,7 +101,7 @@ std::string check_natural(const std::string& text) {
 
 std::string check_utf8(const std::string& text) {
   try {
-    end_of_utf8(text, 0, /*goes_on=*/false, "the text");
+    end_of_utf8(text, 0, /*more_follows=*/false, "the text");
     return "";
   } catch (const Error& e) {
     return e.what();

@@ -63,16 +63,16 @@ bool fits_memory(Session& session, int64_t length, int64_t sequences) {
          cache_bytes(session, length) * static_cast<double>(sequences) <= free_bytes();
 }
 
-void check_weight_memory(const ModelSpec& spec, std::optional<Form> asked, const Backend& backend,
+void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requested, const Backend& backend,
                          const Tensors* checkpoint) {
   if (!backend.traits().host_memory) return;
   const char* const kSmaller = "; use a smaller model or `quantize` q4";
   const bool codes = checkpoint != nullptr && std::ranges::any_of(checkpoint->all(), [](const auto& named) {
                        return named.second.quantized;
                      });
-  const Weights planned = planned_weights(spec, asked, checkpoint);
+  const Weights planned = planned_weights(spec, requested, checkpoint);
   const bool copied = backend.traits().copies_bf16 && spec.dtype == DType::kBF16;
-  if (asked.value_or(spec.dtype) == Form(spec.dtype) && !codes && !copied) {
+  if (requested.value_or(spec.dtype) == WeightFormat(spec.dtype) && !codes && !copied) {
     const auto mapped = static_cast<double>(planned.bytes), all = meminfo_bytes("MemTotal:");
     if (mapped <= all) return;
     throw Error(spec.file.string() + ": the weights take " + gibibytes(mapped) + " and this machine has " +
@@ -83,8 +83,8 @@ void check_weight_memory(const ModelSpec& spec, std::optional<Form> asked, const
   const double have = free_bytes();
   if (wanted <= have) return;
   throw Error(spec.file.string() + ": weights as " +
-              std::string(name_of(asked.value_or(planned.form).dtype)) + " would take " + gibibytes(wanted) +
-              " and " + gibibytes(have) + " of memory are free" + kSmaller);
+              std::string(name_of(requested.value_or(planned.form).dtype)) + " would take " +
+              gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free" + kSmaller);
 }
 
 int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted) {

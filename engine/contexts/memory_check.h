@@ -25,7 +25,7 @@ bool fits_memory(Session& session, int64_t length, int64_t sequences);
 // checkpoint's codes, would not fit into the memory that is free now. Floats used as the checkpoint has them
 // (nothing asked, or its own dtype) are mapped, not copied; but every token reads all of them, so more of
 // them than the machine has RAM is an Error too, before any is read. No checkpoint: one of floats.
-void check_weight_memory(const ModelSpec& spec, std::optional<Form> asked, const Backend& backend,
+void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requested, const Backend& backend,
                          const Tensors* checkpoint = nullptr);
 
 // How many sequences of `length` tokens may be kept at a time, between 1 and `wanted`: those whose caches

@@ -71,7 +71,7 @@ void* CpuBackend::at_least(Buffer& buffer, size_t bytes) {
   return buffer.data();
 }
 
-LoadedWeight CpuBackend::load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
+LoadedWeight CpuBackend::load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
                                      DType compute) {
   LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, true, cpu::has_amx_bf16());
   for (size_t i = 0; i < host.size(); ++i) {

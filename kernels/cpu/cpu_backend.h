@@ -47,7 +47,7 @@ class CpuBackend final : public Backend {
   void copy(void* dst, const void* src, size_t bytes) override {
     if (bytes != 0) std::memcpy(dst, src, bytes);
   }
-  LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
+  LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
                            DType compute) override;
 
   void embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,

@@ -154,15 +154,15 @@ void CudaBackend::upload_matrix(const Matrix& dst, const Matrix& host) {
 
 // By the host's vector units: the same bits as the CPU backend's.
 // Neighbouring blocks of one width are one product of many tokens: they lie one behind the other.
-LoadedWeight CudaBackend::load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
+LoadedWeight CudaBackend::load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
                                       DType compute) {
   LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, false);
   for (size_t i = 0; i < host.size(); ++i) {
     const Matrix& to = loaded.weight.blocks[i].w;
     is_quantized(to.dtype) ? load_quantized(host[i], to) : load_floats(host[i], to);
   }
-  const bool bf16 =
-      std::all_of(forms.begin(), forms.end(), [](const Form& form) { return form.dtype == DType::kBF16; });
+  const bool bf16 = std::all_of(forms.begin(), forms.end(),
+                                [](const WeightFormat& form) { return form.dtype == DType::kBF16; });
   if (bf16 && compute == DType::kBF16) loaded.weight.input = DType::kBF16;
   return loaded;
 }

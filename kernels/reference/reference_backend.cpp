@@ -28,8 +28,8 @@ void ReferenceBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
   if (bytes != 0) std::memcpy(host_dst, src, bytes);
 }
 
-LoadedWeight ReferenceBackend::load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
-                                           DType compute) {
+LoadedWeight ReferenceBackend::load_weight(std::span<const HostWeight> host,
+                                           std::span<const WeightFormat> forms, DType compute) {
   LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, true);
   for (size_t i = 0; i < host.size(); ++i) {
     const Matrix& to = loaded.weight.blocks[i].w;

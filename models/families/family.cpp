@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "kernels/counted.h"
-#include "models/forms/forms.h"
+#include "models/quantization/quantization.h"
 #include "models/rope_config.h"
 
 namespace lariat {

@@ -135,7 +135,7 @@ bool agrees(const Json& value, std::string_view word, const JsonFields& object, 
 bool is_neutral(const Json& value, std::string_view neutral, const JsonFields& object,
                 const KeyValues& known) {
   const bool decides = value.is_boolean() && value_of(neutral, known) == true;
-  if (!says_something(&value) && !decides) return true;
+  if (!is_set(&value) && !decides) return true;
   const auto words = split(neutral, '|');
   return std::ranges::any_of(words, [&](auto word) { return agrees(value, word, object, known); });
 }

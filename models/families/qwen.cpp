@@ -44,9 +44,9 @@ void read_windows(const JsonFields& config, ModelSpec& spec) {
 // key more, and ends with the chunk.
 void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
   const char* const key = "dual_chunk_attention_config";
-  if (!says_something(config.find(key))) return;
+  if (!is_set(config.find(key))) return;
   const JsonFields dual = config.need_object(key);
-  constexpr int64_t kMost = KeyEdge::kFar / 8;
+  constexpr int64_t kMost = KeyEdge::kUnbounded / 8;
   const int64_t size = dual.integer("chunk_size", 2, kMost).value_or(8192);
   const int64_t local = dual.integer("local_size", 1, kMost).value_or(1024), chunk = size - local;
   if (chunk < 1) dual.fail("local_size", fmt::format("expected less than chunk_size, {}", size));

@@ -11,8 +11,8 @@
 #include <type_traits>
 
 #include "kernels/error.h"
-#include "models/forms/gguf_blocks.h"
 #include "models/io/text_file.h"
+#include "models/quantization/gguf_blocks.h"
 
 namespace lariat {
 namespace {

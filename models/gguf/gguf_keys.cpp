@@ -76,7 +76,7 @@ void gguf_add_unread(const GgufFile& file, std::string_view prefix, std::string_
     const auto is_it = [&, whole = std::string_view(key)](auto own) { return own == name || own == whole; };
     if (const auto same = partner(kKeys, 1, is_it); !same.empty()) {
       json.emplace(same, found);
-    } else if (says_something(&found)) {
+    } else if (is_set(&found)) {
       json[valid_utf8(key)] = found;
     }
   }

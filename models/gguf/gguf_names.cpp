@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "kernels/error.h"
-#include "models/forms/gguf_blocks.h"
 #include "models/gguf/gguf_model.h"
 #include "models/io/json_fields.h"
+#include "models/quantization/gguf_blocks.h"
 
 // Names of tensors: llama.cpp, src/llama-arch.cpp and gguf-py/gguf/tensor_mapping.py.
 namespace lariat {

@@ -75,7 +75,7 @@ Json parse_json_object(std::string_view text, const std::string& name) {
   return value;
 }
 
-bool says_something(const Json* value) {
+bool is_set(const Json* value) {
   return value != nullptr && !value->empty() && *value != false && *value != 0 && *value != Json("");
 }
 

@@ -24,7 +24,7 @@ nlohmann::json parse_json_object(std::string_view text, const std::string& name)
 
 // Whether there is a value, and neither null, false, 0 nor an empty list, object or text, which mostly say no
 // more than a key that is not there.
-bool says_something(const nlohmann::json* value);
+bool is_set(const nlohmann::json* value);
 
 // Whether `names`, with a space between them, has this one: for lists of keys.
 bool has_name(std::string_view names, std::string_view name);

@@ -16,7 +16,7 @@ namespace lariat {
 namespace {
 
 // No value is larger, so that sums of a few are places still.
-constexpr int64_t kMostValue = KeyEdge::kFar / 8;
+constexpr int64_t kMostValue = KeyEdge::kUnbounded / 8;
 constexpr double kMostTemperature = 100;
 constexpr std::string_view kTemperature = "temperature=";
 
@@ -168,9 +168,9 @@ void check_position_method(const PositionMethod& method, const ModelSpec& spec) 
 }
 
 PositionMethod::Places PositionMethod::unseen(int64_t p) const {
-  Places places{0, KeyEdge::kFar};
+  Places places{0, KeyEdge::kUnbounded};
   for (const VisibleRange& range : ranges) {
-    if (range.end.most < KeyEdge::kFar) {
+    if (range.end.most < KeyEdge::kUnbounded) {
       places.first = std::max<int64_t>(places.first, range.end.most);
     } else {
       places.last = std::min(places.last, range.begin.at(p));

@@ -74,7 +74,7 @@ void read_named(const JsonFields& fields, TokenizerSettings& settings) {
         add(key, *value, key, true);
       } else if (has_name(kRoles, key)) {
         fields.fail(key, "expected a token");
-      } else if (says_something(value)) {
+      } else if (is_set(value)) {
         settings.warnings.push_back(fields.message(key.substr(0, 60), kUnknown));
       }
       continue;
@@ -110,7 +110,7 @@ void read_config(const JsonFields& root, TokenizerSettings& settings) {
   if (const auto fields = root.object("added_tokens_decoder")) read_added_decoder(*fields, settings);
   read_named(root, settings);
   for (const auto& [key, what] : kWarned) {
-    if (says_something(root.find(key))) settings.warn(key, what);
+    if (is_set(root.find(key))) settings.warn(key, what);
   }
   warn_of_unread(root, kHarmless, settings.warnings);
 }
@@ -222,7 +222,7 @@ std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std:
 
 void warn_of_unread(const JsonFields& fields, std::string_view harmless, std::vector<std::string>& warnings) {
   for (const std::string& key : fields.unread_keys()) {
-    if (has_name(harmless, key) || !says_something(fields.find(key))) continue;
+    if (has_name(harmless, key) || !is_set(fields.find(key))) continue;
     warnings.push_back(fields.message(key.substr(0, 60), kUnknown));
   }
 }

@@ -104,10 +104,10 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-size_t end_of_utf8(std::string_view text, size_t at, bool goes_on, const std::string& name) {
+size_t end_of_utf8(std::string_view text, size_t at, bool more_follows, const std::string& name) {
   while (at < text.size()) {
     const Utf8Step step = utf8_step(text, at);
-    if (step.kind == Utf8Step::kIncomplete && goes_on) break;
+    if (step.kind == Utf8Step::kIncomplete && more_follows) break;
     if (step.kind != Utf8Step::kChar) {
       throw Error(fmt::format("{}: byte {} is not UTF-8; {}", name, at,
                               text.starts_with("\x1F\x8B")
@@ -125,7 +125,7 @@ std::string read_text(const std::filesystem::path& file, uint64_t max_bytes) {
   std::string text = read_file(file, max_bytes);
   const std::string name = input_name(file);
   const size_t begin = text.size() - without_bom(text, name).size();
-  end_of_utf8(text, begin, /*goes_on=*/false, name);
+  end_of_utf8(text, begin, /*more_follows=*/false, name);
   return text.erase(0, begin);
 }
 

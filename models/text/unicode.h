@@ -30,7 +30,7 @@ bool is_utf8(std::string_view text);
 
 // The end of the whole characters of `text` from byte `at` on; behind a last one may stand the beginning of
 // another where the text goes on. Throws Error naming `name` and the first byte that is not UTF-8.
-size_t end_of_utf8(std::string_view text, size_t at, bool goes_on, const std::string& name);
+size_t end_of_utf8(std::string_view text, size_t at, bool more_follows, const std::string& name);
 // Reads a whole text, at most `max_bytes`, without a byte order mark. Throws Error as read_file (whose "-" is
 // standard input), without_bom and end_of_utf8 do.
 std::string read_text(const std::filesystem::path& file, uint64_t max_bytes);

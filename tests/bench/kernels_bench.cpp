@@ -128,7 +128,7 @@ void LayOut(benchmark::State& state) {
   });
   CpuBackend cpu(1);
   const bool floats = state.range(1) != 0;
-  const Form form = floats ? Form(DType::kBF16) : c.form;
+  const WeightFormat form = floats ? WeightFormat(DType::kBF16) : c.form;
   const Buffer memory = cpu.allocate(stored_bytes(Matrix(nullptr, form, n, k)));
   for (auto _ : state) lay_out(codes, Matrix(memory.data(), form, n, k));
   state.SetLabel(std::string(c.name) + (floats ? " -> bf16" : ""));

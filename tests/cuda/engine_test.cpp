@@ -131,7 +131,7 @@ struct CudaExpertCodes : OnCudaWith<CodesCase> {};
 
 TEST_P(CudaExpertCodes, LogitsOfTheReference) {
   const std::filesystem::path path = golden_dir() / GetParam().path;
-  const ModelSpec spec = load_config(open_texts(path).texts);
+  const ModelSpec spec = load_config(open_text_files(path).texts);
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < 28; ++i) tokens.push_back((i * 37 + 11) % static_cast<int32_t>(spec.vocab_size));
   const auto run = [&](Backend& backend, std::optional<DType> dtype, size_t prefilled) {

@@ -15,7 +15,7 @@ struct CudaForms : OnCudaWith<FormCase> {
   static std::vector<float> product(Backend& backend, std::span<const HostWeight> host,
                                     const std::vector<float>& x, int64_t tokens,
                                     DType compute = DType::kF32) {
-    std::vector<Form> forms;
+    std::vector<WeightFormat> forms;
     for (const HostWeight& weight : host) forms.push_back(weight.m.form());
     const LoadedWeight loaded = backend.load_weight(host, forms, compute);
     const Tensor rows(backend, x, tokens, host[0].m.cols), out(backend, tokens, loaded.weight.rows(), 3);
@@ -26,7 +26,7 @@ struct CudaForms : OnCudaWith<FormCase> {
   std::vector<float> product_in_bf16(const HostWeight& host, const std::vector<float>& x, int64_t tokens) {
     const auto [rows, cols] = std::pair{host.m.rows, host.m.cols};
     std::vector<float> values(static_cast<size_t>(rows * cols));
-    const Form form = host.m.form();
+    const WeightFormat form = host.m.form();
     const LoadedWeight stored = reference_.load_weight({&host, 1}, {&form, 1}, DType::kF32);
     for (int64_t i = 0; i < rows * cols; ++i) {
       values[static_cast<size_t>(i)] =
@@ -41,7 +41,7 @@ struct CudaForms : OnCudaWith<FormCase> {
 double tolerance(int64_t cols) { return 3 * 8 * 0x1p-24 * static_cast<double>(cols + 4); }
 
 TEST_P(CudaForms, ProductsMatchTheReference) {
-  const Form& form = GetParam().form;
+  const WeightFormat& form = GetParam().form;
   for (const auto& [rows, cols] :
        {std::pair<int64_t, int64_t>{1, 1}, {3, 40}, {19, 137}, {33, 520}, {18, 2100}}) {
     const HostWeight host = random_codes(form, rows, cols);
@@ -60,7 +60,7 @@ TEST_P(CudaForms, ExpertsMatchTheReference) { check_grouped_forms(*cuda_, refere
 
 TEST_P(CudaForms, Embed) {
   const HostWeight host = random_codes(GetParam().form, 37, 331);
-  const Form& form = GetParam().form;
+  const WeightFormat& form = GetParam().form;
   const std::vector<int32_t> tokens = {36, 0, 15, 16, 31, 36};
   const auto embedded = [&](Backend& backend) {
     const LoadedWeight table = backend.load_weight({&host, 1}, {&form, 1}, DType::kF32);
@@ -73,7 +73,7 @@ TEST_P(CudaForms, Embed) {
 
 // A NaN among the codes or scales reaches the outputs that it is part of, and no others.
 TEST_P(CudaForms, NotFinite) {
-  const Form& form = GetParam().form;
+  const WeightFormat& form = GetParam().form;
   const HostWeight finite = random_codes(form, 18, 300);
   const HostWeight host(form, 18, 300, [&](int64_t row, const CodeRow& to) {
     finite.read_row(row, to);

@@ -59,7 +59,7 @@ TEST_F(OnCuda, InputsAreStoredAsProductsReadThem) {
   const auto input = [&](std::vector<DType> dtypes, DType compute) {
     const std::vector<HostWeight> hosts(dtypes.size(),
                                         Matrix(const_cast<float*>(zeros.data()), DType::kF32, 8, 8));
-    const std::vector<Form> forms(dtypes.begin(), dtypes.end());
+    const std::vector<WeightFormat> forms(dtypes.begin(), dtypes.end());
     return cuda_->load_weight(hosts, forms, compute).weight.input;
   };
   constexpr DType f32 = DType::kF32, bf16 = DType::kBF16;

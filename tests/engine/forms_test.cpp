@@ -28,7 +28,7 @@ TEST_P(FormLogits, AreThoseOfTheFloats) {
   EXPECT_LE(difference(reference, stored), 0.06 * largest);
 }
 
-int64_t warnings_of_rounding(const std::filesystem::path& path, std::optional<Form> asked) {
+int64_t warnings_of_rounding(const std::filesystem::path& path, std::optional<WeightFormat> asked) {
   CpuBackend backend(1);
   ModelFiles files = open_files(path);
   const ModelSpec spec = load_config(files.texts);

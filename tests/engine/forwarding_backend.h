@@ -22,7 +22,7 @@ class ForwardingBackend : public Backend {
   void copy_in(void* dst, const void* src, size_t bytes) override { inner_.copy_in(dst, src, bytes); }
   void copy_out(void* dst, const void* src, size_t bytes) override { inner_.copy_out(dst, src, bytes); }
   void copy(void* dst, const void* src, size_t bytes) override { inner_.copy(dst, src, bytes); }
-  LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const Form> forms,
+  LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
                            DType compute) override {
     return inner_.load_weight(host, forms, compute);
   }

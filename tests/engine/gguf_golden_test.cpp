@@ -45,7 +45,7 @@ TEST_P(GgufGolden, LogitsOfTheFolder) {
   const std::filesystem::path dir = checkpoint_dir(c.name), path = gguf_path(c.name);
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
-  const ModelSpec spec = load_config(open_texts(path).texts);
+  const ModelSpec spec = load_config(open_text_files(path).texts);
   EXPECT_EQ(spec.warnings, std::vector<std::string>());
   const std::vector<float> logits = logits_of(path, spec, tokens);
   const std::vector<float> folder = logits_of(dir, changed_spec(dir, c.change), tokens);
@@ -75,9 +75,9 @@ TEST(GgufLatent, QuantisedLikeTheFolder) {
   const std::filesystem::path dir = checkpoint_dir("deepseek_v3"), path = gguf_path("deepseek_v3");
   const std::vector<int32_t> tokens = int_tensor(open_safetensors_file(dir / "golden.safetensors"), "tokens");
   const std::vector<float> folder = logits_of(dir, load_config(dir), tokens, DType::kQ8);
-  EXPECT_LE(
-      max_abs_difference(logits_of(path, load_config(open_texts(path).texts), tokens, DType::kQ8), folder),
-      1e-5);
+  EXPECT_LE(max_abs_difference(logits_of(path, load_config(open_text_files(path).texts), tokens, DType::kQ8),
+                               folder),
+            1e-5);
 }
 
 }  // namespace

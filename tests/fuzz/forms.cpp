@@ -1,5 +1,5 @@
 // A quantised folder: the settings of a method, a zero byte, and a .safetensors file.
-#include "models/forms/forms.h"
+#include "models/quantization/quantization.h"
 
 #include <algorithm>
 

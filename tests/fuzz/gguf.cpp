@@ -4,9 +4,9 @@
 #include <span>
 
 #include "models/config.h"
-#include "models/forms/gguf_blocks.h"
 #include "models/gguf/gguf_file.h"
 #include "models/gguf/gguf_model.h"
+#include "models/quantization/gguf_blocks.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -5,12 +5,13 @@
 // Experts whose weights are codes of any form.
 namespace lariat::test {
 
-inline std::vector<float> run_grouped_form(Backend& backend, const Form& form, const ExpertProblem& problem) {
+inline std::vector<float> run_grouped_form(Backend& backend, const WeightFormat& form,
+                                           const ExpertProblem& problem) {
   const ExpertShape& s = problem.shape;
   std::vector<HostWeight> host;
   for (int64_t e = 0; e < s.n_experts; ++e)
     host.push_back(random_codes(form, s.n, s.k, static_cast<uint64_t>(e + 1)));
-  const std::vector<Form> forms(host.size(), form);
+  const std::vector<WeightFormat> forms(host.size(), form);
   LoadedWeight loaded = backend.load_weight(host, forms, DType::kF32);
   const Tensor biases(backend, problem.biases, s.n_experts, s.n);
   loaded.weight.biases = biases.view();
@@ -23,7 +24,8 @@ inline std::vector<float> run_grouped_form(Backend& backend, const Form& form, c
 
 // Few and many rows of an expert, more experts than rows and fewer; more inputs than warps have ahead.
 // more: how much larger the error may be than that of f32 sums.
-inline void check_grouped_forms(Backend& tested, Backend& reference, const Form& form, double more = 1) {
+inline void check_grouped_forms(Backend& tested, Backend& reference, const WeightFormat& form,
+                                double more = 1) {
   for (const ExpertShape& s : {ExpertShape{1, 1, 1, 1, 1},
                                {1, 3, 2, 18, 2100, false},
                                {5, 6, 2, 17, 100, true, 3},

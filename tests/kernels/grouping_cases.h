@@ -15,7 +15,7 @@ namespace lariat::test {
 
 struct FormCase {
   const char* name;
-  Form form;
+  WeightFormat form;
 };
 inline void PrintTo(const FormCase& c, std::ostream* out) { *out << c.name; }
 
@@ -53,7 +53,7 @@ inline std::vector<FormCase> form_cases() {
 
 // Codes and scales of a row, drawn for its number alone, and such that weights are in [-3, 3]. ends: every
 // code is the one or the other end of what it may be.
-inline HostWeight random_codes(const Form& form, int64_t rows, int64_t cols, uint64_t seed = 1,
+inline HostWeight random_codes(const WeightFormat& form, int64_t rows, int64_t cols, uint64_t seed = 1,
                                bool ends = false) {
   return {form, rows, cols, [=](int64_t row, const CodeRow& to) {
             const QuantLayout layout(form, rows, cols);
@@ -95,7 +95,7 @@ inline HostWeight random_codes(const Form& form, int64_t rows, int64_t cols, uin
 }
 
 inline Loaded load_codes(Backend& backend, const HostWeight& from) {
-  const Form form = from.m.form();
+  const WeightFormat form = from.m.form();
   LoadedWeight loaded = backend.load_weight({&from, 1}, {&form, 1}, DType::kF32);
   return {loaded.weight.blocks[0].w, std::move(loaded.memory)};
 }

@@ -16,7 +16,7 @@ namespace {
 
 class FormLayout : public testing::TestWithParam<FormCase> {
  protected:
-  const Form form_ = GetParam().form;
+  const WeightFormat form_ = GetParam().form;
 };
 
 TEST_P(FormLayout, EveryWeightAndScaleHasItsOwnBits) {
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, FormLayout, testing::ValuesIn(form_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(FormLayout, ANanAmongFloatsIsTheScaleOfItsGroup) {
-  const Form form{DType::kQ8, {Code::kE4M3, ScaleType::kF32, false, 64}};
+  const WeightFormat form{DType::kQ8, {Code::kE4M3, ScaleType::kF32, false, 64}};
   const HostWeight codes(form, 2, 200, [](int64_t row, const CodeRow& to) {
     std::fill(to.codes, to.codes + 200, uint8_t{0x38});
     std::fill(to.scales, to.scales + 4, 1.0F);

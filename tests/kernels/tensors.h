@@ -106,7 +106,8 @@ struct Loaded {
   Matrix matrix;
   Buffer memory;
 };
-inline Loaded load_one(Backend& backend, const Matrix& host, const Form& form, DType compute = DType::kF32) {
+inline Loaded load_one(Backend& backend, const Matrix& host, const WeightFormat& form,
+                       DType compute = DType::kF32) {
   const HostWeight from(host);
   LoadedWeight loaded = backend.load_weight({&from, 1}, {&form, 1}, compute);
   return {loaded.weight.blocks[0].w, std::move(loaded.memory)};

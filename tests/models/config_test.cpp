@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "models/forms/forms.h"
+#include "models/quantization/quantization.h"
 #include "tests/models/config_cases.h"
 #include "tests/models/tokenizer_test_util.h"
 

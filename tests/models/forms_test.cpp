@@ -23,10 +23,10 @@ TEST(Forms, CodesStayAsTheyAreStored) {
   using enum ScaleType;
   struct Row {
     const char *folder, *module;
-    Form form;
+    WeightFormat form;
   };
   const auto form = [](DType width, Code code, ScaleType scales, bool minimum, uint8_t size) {
-    return Form(width, {code, scales, minimum, size, static_cast<uint16_t>(size == 128 ? 128 : 64)});
+    return WeightFormat(width, {code, scales, minimum, size, static_cast<uint16_t>(size == 128 ? 128 : 64)});
   };
   constexpr DType kQ4 = DType::kQ4, kQ8 = DType::kQ8;
   const Row rows[] = {{"fp8", "self_attn.q_proj", form(kQ8, Code::kE4M3, kF32, false, 32)},
@@ -228,7 +228,7 @@ TEST(Forms, GateAndUpOfGptOssAreTakenApart) {
   const Tensors codes = open_form(form_dir(kGptOss));
   const StoredTensor& up = codes.check(kMlp + "experts.up_proj.weight", {4, 32, 64});
   ASSERT_TRUE(up.reader);
-  EXPECT_EQ(up.form(), Form(DType::kQ4, {Code::kE2M1, ScaleType::kBF16, false, 32, 64}));
+  EXPECT_EQ(up.form(), WeightFormat(DType::kQ4, {Code::kE2M1, ScaleType::kBF16, false, 32, 64}));
   const std::filesystem::path dir = form_dir("../checkpoints/gpt_oss");
   const Tensors floats = open_form(dir), stored = open_safetensors(dir);
   // Element i of each part, from the elements of the stack.

@@ -6,7 +6,7 @@
 
 #include "kernels/convert.h"
 #include "kernels/quant.h"
-#include "models/forms/forms.h"
+#include "models/quantization/quantization.h"
 #include "models/safetensors.h"
 #include "tests/models/tokenizer_test_util.h"
 

@@ -1,4 +1,4 @@
-#include "models/forms/gguf_blocks.h"
+#include "models/quantization/gguf_blocks.h"
 
 #include <cmath>
 #include <fstream>

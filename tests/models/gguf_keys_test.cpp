@@ -22,7 +22,7 @@ class GgufKeys : public FolderTest {
   ModelSpec config(const Builder& b) const { return config_of(b.bytes()); }
   ModelSpec config_of(const std::string& bytes) const {
     put("m.gguf", bytes);
-    return load_config(open_texts(dir_ / "m.gguf").texts);
+    return load_config(open_text_files(dir_ / "m.gguf").texts);
   }
   Tokenizer tokenizer(const std::string& bytes) const {
     put("m.gguf", bytes);

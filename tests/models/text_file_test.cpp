@@ -42,7 +42,7 @@ TEST(TextFile, BytesThatAreNotUtf8AreNamed) {
     EXPECT_EQ(error.empty(), want.empty()) << error;
     EXPECT_TRUE(names(error, want));
   }
-  EXPECT_EQ(end_of_utf8("caf\xC3", 0, /*goes_on=*/true, "a text"), 3U) << "the rest may come";
+  EXPECT_EQ(end_of_utf8("caf\xC3", 0, /*more_follows=*/true, "a text"), 3U) << "the rest may come";
 }
 
 TEST(TextFile, APointerOfGitLfsIsNamed) {

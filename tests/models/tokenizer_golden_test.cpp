@@ -51,7 +51,7 @@ TEST(TokenizerGolden, SmallOnesMatchTheirReference) {
     check(Tokenizer::load(golden_dir() / name), golden(name), all_texts(), name);
   for (const std::string name : {"llama3-mini", "qwen-mini", "sp-mini"}) {
     const fs::path file = golden_dir().parent_path() / "gguf" / (name + ".gguf");
-    check(Tokenizer::load(open_texts(file).texts), golden(name), all_texts(), file.string());
+    check(Tokenizer::load(open_text_files(file).texts), golden(name), all_texts(), file.string());
   }
 }
 

@@ -1,4 +1,4 @@
-#include "models/forms/forms.h"
+#include "models/quantization/quantization.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,7 +8,7 @@
 
 #include "kernels/error.h"
 #include "models/families/family.h"
-#include "models/forms/quantized.h"
+#include "models/quantization/quantized.h"
 
 namespace lariat {
 namespace {
@@ -69,7 +69,7 @@ void pass_over_activations(const Quantized& quantized) {
   std::set<std::string> keys;
   const auto look = [&](const JsonFields& object) {
     for (const char* key : kIdleKeys) {
-      if (says_something(object.find(key))) keys.insert(key);
+      if (is_set(object.find(key))) keys.insert(key);
     }
   };
   look(quantized.config);

@@ -1,4 +1,4 @@
-#include "models/forms/gguf_blocks.h"
+#include "models/quantization/gguf_blocks.h"
 
 #include <fmt/format.h>
 
@@ -202,7 +202,7 @@ struct Blocks {
   uint8_t size;
   Unpack unpack;
 
-  Form form() const {
+  WeightFormat form() const {
     const uint16_t block = scales == ScaleType::kNested ? 256 : 64;
     return {dtype, {code, scales, minimum, size, block, dtype == DType::kQ8 && unpack != q8_0}};
   }
@@ -256,7 +256,7 @@ std::shared_ptr<const HostWeight> gguf_codes(const StoredTensor& tensor) {
     throw Error(fmt::format("{} has rows of {}; those of {} are a multiple of {}", where, cols, type.name,
                             type.elements));
   }
-  const Form form = blocks->form();
+  const WeightFormat form = blocks->form();
   const int64_t groups = type.elements / form.grouping.size;
   const auto read_row = [unpack = blocks->unpack, data = reinterpret_cast<const uint8_t*>(tensor.data),
                          block = type, count = cols / type.elements, groups,

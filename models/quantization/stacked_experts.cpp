@@ -5,8 +5,8 @@
 
 #include "kernels/error.h"
 #include "models/families/family.h"
-#include "models/forms/forms.h"
-#include "models/forms/quantized.h"
+#include "models/quantization/quantization.h"
+#include "models/quantization/quantized.h"
 
 namespace lariat {
 namespace {

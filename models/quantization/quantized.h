@@ -100,7 +100,7 @@ struct GroupedWeight {
 
 // Puts a weight under its plain name: as codes with scales for the largest groups that Grouping has, or,
 // where it has none such, as floats. Its data are those of `main`.
-void put_weight(const Quantized& quantized, const std::string& name, const StoredTensor& main,
+void add_weight(const Quantized& quantized, const std::string& name, const StoredTensor& main,
                 GroupedWeight weight);
 // MXFP4: 4-bit floats, the first in the low half of a byte, and for each 32 a power of two. Row r is row
 // first_row + r * step of `main`, first_row < step, whose rows are its first dimension or, of stacked

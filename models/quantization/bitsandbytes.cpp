@@ -5,8 +5,8 @@
 
 #include "kernels/integers.h"
 #include "kernels/quant.h"
-#include "models/forms/quantized.h"
 #include "models/io/json_file.h"
+#include "models/quantization/quantized.h"
 
 namespace lariat {
 namespace {
@@ -49,7 +49,8 @@ std::function<float(int64_t block)> absmax_of(const Quantized& quantized, const 
 }
 
 void read_4bit(const Quantized& quantized, const std::string& name, const std::string& type) {
-  const Form form(DType::kQ4, {.code = type == "nf4" ? Code::kNf4 : Code::kFp4, .scales = ScaleType::kF32});
+  const WeightFormat form(DType::kQ4,
+                          {.code = type == "nf4" ? Code::kNf4 : Code::kFp4, .scales = ScaleType::kF32});
   const StoredTensor state_text = quantized.need(name, ".quant_state.bitsandbytes__" + type, "U8");
   const QuantState state = read_state(quantized, state_text, type);
   const StoredTensor packed = quantized.need(name, "", "U8 F32 F16 BF16");  // whatever the bytes went as
@@ -75,7 +76,7 @@ void read_4bit(const Quantized& quantized, const std::string& name, const std::s
   weight.scale = [=](int64_t row, int64_t col) {
     return Scale{absmax((row * state.cols + col) / state.block)};
   };
-  put_weight(quantized, name, packed, std::move(weight));
+  add_weight(quantized, name, packed, std::move(weight));
 }
 
 void read_8bit(const Quantized& quantized, const std::string& module) {
@@ -94,7 +95,7 @@ void read_8bit(const Quantized& quantized, const std::string& module) {
       codes[c] = static_cast<uint8_t>(data[static_cast<size_t>(row * cols + c)] ^ std::byte{0x80});
   };
   made.scale = [scale = FloatView(scales)](int64_t row, int64_t) { return Scale{scale[row] / 127}; };
-  put_weight(quantized, weight.name, weight, std::move(made));
+  add_weight(quantized, weight.name, weight, std::move(made));
 }
 
 }  // namespace

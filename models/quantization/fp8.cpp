@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/integers.h"
-#include "models/forms/quantized.h"
+#include "models/quantization/quantized.h"
 
 namespace lariat {
 namespace {
@@ -58,7 +58,7 @@ void put_scaled(const Quantized& quantized, const std::string& name, const Store
     const int64_t at = grid.at(row, col);
     return Scale{scale[at], minimum ? -static_cast<float>(128 + zero[at]) * scale[at] : 0.0F};
   };
-  put_weight(quantized, name, weight, std::move(made));
+  add_weight(quantized, name, weight, std::move(made));
 }
 
 void read_fp8(const Quantized& quantized) {

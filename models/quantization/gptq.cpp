@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/integers.h"
-#include "models/forms/quantized.h"
+#include "models/quantization/quantized.h"
 
 namespace lariat {
 namespace {
@@ -86,7 +86,7 @@ void read_gptq_weight(const Quantized& quantized, const std::string& module, boo
     const float s = scale[g * out + row];
     return Scale{s, symmetric ? 0 : -zero(g, row) * s};
   };
-  put_weight(quantized, module + ".weight", qweight, std::move(weight));
+  add_weight(quantized, module + ".weight", qweight, std::move(weight));
 }
 
 // Where output n % 8 lies in its word.
@@ -121,7 +121,7 @@ void read_awq_weight(const Quantized& quantized, const std::string& module) {
     const float s = scale[g * out + row];
     return Scale{s, minimum ? -static_cast<float>(awq_code(zeros[g * words + row / 8], row)) * s : 0};
   };
-  put_weight(quantized, module + ".weight", qweight, std::move(weight));
+  add_weight(quantized, module + ".weight", qweight, std::move(weight));
 }
 
 // Refuses a word other than those that run.

@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "models/forms/quantized.h"
+#include "models/quantization/quantized.h"
 
 namespace lariat {
 namespace {
@@ -83,7 +83,7 @@ void put_affine(const Quantized& quantized, const std::string& name, const Store
     const int64_t at = row * groups + col / group;
     return Scale{scale[at], bias[at]};
   };
-  put_weight(quantized, name, tensor, std::move(weight));
+  add_weight(quantized, name, tensor, std::move(weight));
 }
 
 void read_module(const Quantized& quantized, const std::string& module) {

@@ -1,4 +1,4 @@
-#include "models/forms/quantized.h"
+#include "models/quantization/quantized.h"
 
 #include <fmt/format.h>
 
@@ -25,7 +25,8 @@ int64_t size_within(int64_t group, int64_t cols) {
 
 // The floats of a weight whose groups no form has.
 HostWeight floats_of(const GroupedWeight& weight) {
-  const auto read = [weight, form = Form(weight.width, weight.grouping)](int64_t row, const CodeRow& to) {
+  const auto read = [weight, form = WeightFormat(weight.width, weight.grouping)](int64_t row,
+                                                                                 const CodeRow& to) {
     std::vector<uint8_t> codes(static_cast<size_t>(weight.cols));
     weight.codes(row, codes.data());
     for (int64_t col = 0; col < weight.cols; ++col) {
@@ -48,7 +49,7 @@ HostWeight codes_of(GroupedWeight weight, int64_t size) {
       if (weight.grouping.minimum) to.minima[g] = minimum;
     }
   };
-  return {Form(weight.width, weight.grouping), weight.rows, weight.cols, read};
+  return {WeightFormat(weight.width, weight.grouping), weight.rows, weight.cols, read};
 }
 
 }  // namespace
@@ -140,7 +141,7 @@ ScaleType FloatView::type() const {
   return dtype_ == DType::kBF16 ? ScaleType::kBF16 : ScaleType::kF32;
 }
 
-void put_weight(const Quantized& quantized, const std::string& name, const StoredTensor& main,
+void add_weight(const Quantized& quantized, const std::string& name, const StoredTensor& main,
                 GroupedWeight weight) {
   StoredTensor tensor = main;
   tensor.name = name;
@@ -170,7 +171,7 @@ void put_mxfp4(const Quantized& quantized, const std::string& name, const Stored
   StoredTensor share = main;
   share.bytes /= static_cast<size_t>(step);
   share.data += static_cast<size_t>(first_row) * share.bytes;
-  put_weight(quantized, name, share, std::move(weight));
+  add_weight(quantized, name, share, std::move(weight));
 }
 
 }  // namespace lariat

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "kernels/integers.h"
-#include "models/forms/quantized.h"
+#include "models/quantization/quantized.h"
 
 namespace lariat {
 namespace {
@@ -100,7 +100,7 @@ void read_packed(const Quantized& quantized, const std::string& module, const Gr
     const float s = scale[row * groups + g];
     return Scale{s, minimum ? -static_cast<float>(zero(row, g)) * s : 0};
   };
-  put_weight(quantized, module + ".weight", packed, std::move(weight));
+  add_weight(quantized, module + ".weight", packed, std::move(weight));
 }
 
 void read_fp4(const Quantized& quantized, const std::string& module) {
@@ -122,7 +122,7 @@ void read_compressed_tensors(const Quantized& quantized) {
   const auto sparsity = config.object("sparsity_config");
   if (sparsity && sparsity->string("format").value_or("dense") != "dense")
     sparsity->fail("format", "sparse weights are not read");
-  if (says_something(config.find("transform_config")))
+  if (is_set(config.find("transform_config")))
     config.fail("transform_config", "rotated weights are not read");
   const Groups groups = read_groups(config);
   for (const std::string& module : quantized.modules(".weight_packed", "U8")) read_fp4(quantized, module);
