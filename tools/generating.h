@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "engine/text/generate.h"
-#include "tools/common.h"
+#include "tools/options.h"
 
 // The options and warnings of the subcommands that write text: generate and chat.
 namespace lariat {

@@ -5,7 +5,6 @@
 
 #include "engine/runtime/logprobs.h"
 #include "models/io/json_fields.h"
-#include "tools/common.h"
 
 // What score and generate --prompts share: a JSON line for each line of a file.
 namespace lariat {

@@ -167,7 +167,7 @@ def error_of_mean(values):
 
 
 def figures(model, reference, tokens):
-    """What llama.cpp's `llama-perplexity --kl-divergence` defines (engine/eval/divergence.h); the error of the ratio
+    """What llama.cpp's `llama-perplexity --kl-divergence` defines (engine/eval/measure/divergence.h); the error of the ratio
     comes from the covariance of both losses."""
     ln_p, ln_r = log_softmax(model), log_softmax(reference)
     kl = (np.exp(ln_r) * (ln_r - ln_p)).sum(axis=1)
