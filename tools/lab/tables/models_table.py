@@ -72,7 +72,7 @@ def logits(program, name, tokens, *options):
 
 
 def greedy_agreement(program, name, golden):
-    """Decodes along the golden text: (how many of its tokens are the likeliest, of how many)."""
+    """Decodes along the golden text: (number of tokens that are the argmax, number of tokens)."""
     prompt, greedy = golden["tokens"][:8].tolist(), golden["greedy"].tolist()
     rows = logits(program, name, prompt + greedy[:-1], "--decode-from", len(prompt))
     return int((rows[len(prompt) - 1 :].argmax(1) == greedy).sum()), len(greedy)
