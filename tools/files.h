@@ -16,7 +16,6 @@ constexpr const char* CLI::detail::type_name<std::filesystem::path>() {
   return "FILE";
 }
 
-
 // The files that a command reads and writes.
 namespace lariat {
 

@@ -9,7 +9,6 @@
 #include "tools/files.h"
 #include "tools/output.h"
 
-
 // Options that commands with a model share, and the model that they open.
 namespace lariat {
 
