@@ -6,7 +6,7 @@
 #include "tests/limit_targets.h"
 
 // How many rows have the bits of a row alone, on the processor that runs this; beyond that many, they have
-// those of any other such number. docs/processors.md tells users of the same.
+// those of any other such number. docs/accuracy.md tells users of the same.
 namespace lariat::test {
 
 inline constexpr int64_t kAnyRows = std::numeric_limits<int64_t>::max();
