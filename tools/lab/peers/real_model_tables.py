@@ -3,9 +3,9 @@
 
     tools/lab/peers/real_model_tables.py FOLDER [--docs docs/real-model.md] [--svg docs/real-model.svg]
 
-A table whose files are not there is left out, a cell "-". With --docs each table replaces what stands there between
-<!-- NAME --> and <!-- /NAME -->: logits, growing, positions, divergence, speed, passkey, tasks. Without, they are
-printed. The commands are in FOLDER/*.command.
+Tables: logits, growing, positions, divergence, speed, passkey, tasks. A table without files is skipped, a missing cell is
+"-". With --docs a table replaces the text between <!-- NAME --> and <!-- /NAME --> of the page; tables without such marks
+are printed. The commands are in FOLDER/*.command.
 """
 import argparse
 import json
@@ -172,8 +172,9 @@ def main():
               "tasks": recall_table(folder, "task", ("multikey", "multivalue", "multiquery", "tracking"))}  # fmt: skip
     if not any(tables.values()):
         sys.exit(f"real_model_tables: error: {folder}: no results of scripts/real_model.sh")
+    page = args.docs.read_text(encoding="utf-8") if args.docs else ""
     for name, table in tables.items():
-        if table and args.docs:
+        if table and f"<!-- {name} -->" in page:
             pages.replace(args.docs, name, table)
         elif table:
             print(f"{name}\n\n{table}\n")
