@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains four tiny models that are alike in everything but positions, measures them at 1, 2 and 4 times their training
-# length, prints the table of docs/context-extension.md and draws it into docs/positions.svg. Needs PyTorch and a build;
+# length, prints a table of their perplexities and draws it into docs/positions.svg. Needs PyTorch and a build;
 # a few minutes of one core per model. What is there already is kept, so an interrupted run goes on.
 #   scripts/positions.sh [FOLDER]     PYTHON=python3 LARIAT=build/lariat TOKENS=600000
 set -euo pipefail
