@@ -24,7 +24,7 @@ inline SessionOptions scaled_session(const Model& model, const std::string& scal
   return session;
 }
 
-// The logits of tokens that are decoded one by one.
+// Logits of tokens decoded one at a time.
 inline std::vector<float> decode_logits(Session& session, Sequence& sequence,
                                         std::span<const int32_t> tokens) {
   std::vector<float> all;
@@ -35,7 +35,7 @@ inline std::vector<float> decode_logits(Session& session, Sequence& sequence,
   return all;
 }
 
-// The error of logits relative to their size.
+// Error of logits relative to their size.
 inline double relative_error(std::span<const float> got, std::span<const float> expected) {
   double error = 0, size = 0;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -51,7 +51,7 @@ struct Change {
   const char* to;
   double to_factor;
 };
-// All ways between a static and a dynamic scaling and none, and back.
+// Every change between no, static and dynamic scaling.
 inline constexpr Change kScalingChanges[] = {
     {"yarn", 4, "dynamic-yarn", 0}, {"dynamic-yarn", 0, "yarn", 4}, {"none", 0, "yarn", 8},
     {"yarn", 4, "none", 0},         {"linear", 2, "dynamic", 0},    {"dynamic", 0, "dynamic-yarn", 0}};
