@@ -373,7 +373,7 @@ TEST_F(ChatTest, ATemplateMayRefuseProbeConversations) {
   for (const std::string& demands :
        {no_system, no_user, no_system + no_user, no_user + no_prompt, no_system + no_user + no_prompt}) {
     EXPECT_EQ(end_of(demands, "<|eot_id|>"), tokenizer.token_to_id("<|eot_id|>")) << demands;
-    EXPECT_EQ(end_of(demands, "\n"), std::nullopt) << "an opening token ends no message:" << demands;
+    EXPECT_EQ(end_of(demands, "\n"), std::nullopt) << "an opening token ends no message: " << demands;
   }
   for (const std::string& demands :
        {refused_if("messages | length > 1"), refused_if("'please' not in messages[0].content"),

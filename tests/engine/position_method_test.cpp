@@ -135,7 +135,7 @@ TEST_P(Methods, EqualsItsDistanceMatrix) {
   }
   for (const size_t prefilled : {size_t{1}, size_t{30}}) {
     const double off = difference(1, 0, prefilled);
-    EXPECT_LE(off, 2e-5) << "decode after" << prefilled;
+    EXPECT_LE(off, 2e-5) << "decoded after " << prefilled;
     RecordProperty("decoded_behind_" + std::to_string(prefilled), fmt::format("{:.1e}", off));
   }
 }
@@ -147,7 +147,7 @@ TEST_P(Methods, EqualsItIn16BitCaches) {
     const double bound = dtype == DType::kF16 ? 3e-3 : 2e-2;
     for (const size_t prefilled : {size_t{1}, kTokens}) {
       const double off = difference(1, 64, prefilled);
-      EXPECT_LE(off, bound) << name_of(dtype) << "after" << prefilled;
+      EXPECT_LE(off, bound) << name_of(dtype) << " after " << prefilled;
       RecordProperty(fmt::format("{}_behind_{}", name_of(dtype), prefilled), fmt::format("{:.1e}", off));
     }
   }

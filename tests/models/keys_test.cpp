@@ -39,7 +39,7 @@ TEST(Keys, TheLatentHeadSizeIsKnown) {
     const int sum = effect(config, {{"qk_head_dim", 1}}, "qk_head_dim").named
                         ? config["qk_nope_head_dim"].get<int>() + config["qk_rope_head_dim"].get<int>()
                         : 0;
-    EXPECT_GT(sum, 0) << "a wrong value is not named:" << name;
+    EXPECT_GT(sum, 0) << "a wrong value is not named: " << name;
     EXPECT_FALSE(effect(config, {{"qk_head_dim", sum}}, "qk_head_dim").named) << name;
   }
 }
