@@ -1,4 +1,4 @@
-// A quantised folder: the settings of a method, a zero byte, and a .safetensors file.
+// A quantized folder: method settings, a zero byte, and a .safetensors file.
 #include "models/quantization/quantization.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 using namespace lariat;
 
-// Whatever a reader was put for can be read.
+// Reads all rows of any tensor with a reader.
 void read_rows(const StoredTensor& tensor) {
   const Matrix& m = tensor.reader->m;
   int64_t values = 1;

@@ -1,4 +1,4 @@
-// A GGUF file: its metadata and tensors, and the texts that are made of them.
+// A GGUF file: metadata, tensors, and texts encoded with its tokenizer.
 #include "models/gguf/gguf.h"
 
 #include <span>

@@ -1,4 +1,4 @@
-// A SentencePiece tokenizer.model through lariat's wrapper.
+// A SentencePiece tokenizer.model.
 #include "tests/fuzz/fuzz.h"
 
 FUZZ_TARGET(sentencepiece) {

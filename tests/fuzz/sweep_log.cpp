@@ -1,4 +1,4 @@
-// The JSON lines of a sweep, as --resume and --merge read them, up to the report made of them.
+// JSON lines of a sweep (--resume, --merge), and the report from them.
 #include "engine/eval/measurement_log.h"
 
 #include "engine/eval/report.h"
