@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaStepOf,
                                          "ministral3", "mixtral", "qwen3_moe", "deepseek_v3"),
                          [](const auto& test) { return std::string(test.param); });
 
-TEST_F(CudaStep, BatchedSequencesHaveDifferentPositions) {
+TEST_F(CudaStep, SequencesOfABatchHaveDifferentPositions) {
   TestRun tested(*cuda_, DType::kF32), expected(reference_, DType::kF32);
   Sequence a1 = tested.begin(4), a2 = tested.begin(21), b1 = expected.begin(4), b2 = expected.begin(21);
   for (int i = 0; i < 6; ++i) {

@@ -209,7 +209,7 @@ TEST_F(ChatTest, ThePenaltyCoversTheWholeConversation) {
   for (const std::string& turn : kTurns) say_as_fresh(conversation, turn);
 }
 
-TEST_F(ChatTest, ContinuesAfterASave) {
+TEST_F(ChatTest, ContinuesAfterItWasAway) {
   Conversation& conversation = begin();
   conversation.set_system("Be \"brief\".");
   say(conversation, kTurns[0]);

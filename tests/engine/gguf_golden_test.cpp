@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.name); });
 
 // The file splits kv_b into two tensors and transposes one of them.
-TEST(GgufLatent, QuantizedLikeTheFolder) {
+TEST(GgufLatent, EqualsTheFolder) {
   const std::filesystem::path dir = checkpoint_dir("deepseek_v3"), path = gguf_path("deepseek_v3");
   const std::vector<int32_t> tokens = int_tensor(open_safetensors_file(dir / "golden.safetensors"), "tokens");
   const std::vector<float> folder = logits_of(dir, load_config(dir), tokens, DType::kQ8);

@@ -78,7 +78,7 @@ TEST_F(GrowingTest, AnExactScaleIsTakenAtTheStepsEnd) {
   EXPECT_GT(largest_gap(grown(options, 256, 32), grown(options, 256, 1)), 1e-3);
 }
 
-TEST_F(GrowingTest, EqualsTheFloat64FormulasRerotatedAndStale) {
+TEST_F(GrowingTest, EqualsTheFloat64Formulas) {
   const auto golden = read_json(golden_dir() / "growing.json");
   tokens_ = golden["tokens"].get<std::vector<int32_t>>();
   ASSERT_EQ(golden["original_ctx"], model_.spec.rope().original_ctx);

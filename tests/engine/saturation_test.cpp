@@ -96,7 +96,7 @@ TEST_F(SaturatedKeys, FitIntoWiderDtypes) {
 }
 
 // Another session's findings on the same backend are not reported.
-TEST_F(SaturatedKeys, AreReportedPerSession) {
+TEST_F(SaturatedKeys, BelongToTheSession) {
   const Engine engine = open();
   const Model plain = open_f32(checkpoint_dir("llama_gqa"), *engine.backend);
   right(engine, ids_.size());

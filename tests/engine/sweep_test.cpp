@@ -110,7 +110,7 @@ TEST_F(SweepTest, AContextOfOneWindowIsReadOnce) {
   }
 }
 
-TEST_F(SweepTest, ReportsTheLossOfEachToken) {
+TEST_F(SweepTest, GivesTheLossOfEachToken) {
   options_.passkey = false;
   std::map<std::string, Json> lines;
   options_.on_losses = [&](const Json& line) {
