@@ -8,7 +8,6 @@ namespace lariat::test {
 // Values of LARIAT_TEST_TARGET, in the order of cpu::Processor.
 inline constexpr const char* kProcessors[] = {"SSE4", "AVX2", "AVX512", "AVX512_BF16", "AMX"};
 
-// Kind of the current processor.
 inline cpu::Processor this_processor() {
   if (cpu::has_amx_bf16()) return cpu::Processor::kAmx;
   if (cpu::has_avx512_bf16()) return cpu::Processor::kAvx512Bf16;

@@ -99,7 +99,6 @@ struct TempFolder {
   std::filesystem::path path;
 };
 
-// A test with a temporary folder.
 class FolderTest : public testing::Test {
  protected:
   void put(const std::string& name, std::string_view bytes) const { folder_.put(name, bytes); }
@@ -107,7 +106,6 @@ class FolderTest : public testing::Test {
   const std::filesystem::path& dir_ = folder_.path;
 };
 
-// Links all files of a folder into a new one.
 inline void link_files(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::filesystem::create_directories(to);
   for (const auto& entry : std::filesystem::directory_iterator(from))

@@ -1,4 +1,3 @@
-// Decode steps queued before the host knows their tokens.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/engine/ahead_cases.h"
 #include "tests/kernels/op_cases.h"

@@ -1,4 +1,3 @@
-// Memory, uploads and errors of the CUDA backend.
 #include <cstdlib>
 
 #include "kernels/error.h"

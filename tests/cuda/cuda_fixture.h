@@ -21,7 +21,6 @@ class OnCuda : public testing::Test {
   ReferenceBackend reference_;
 };
 
-// OnCuda for table cases.
 template <class Case>
 class OnCudaWith : public OnCuda, public testing::WithParamInterface<Case> {};
 

@@ -1,4 +1,3 @@
-// Saved contexts on a device: pages are copied there and back unchanged.
 #include "engine/contexts/saved_context.h"
 
 #include "tests/cuda/cuda_fixture.h"

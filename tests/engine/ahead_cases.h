@@ -79,7 +79,6 @@ inline std::vector<AheadCase> ahead_cases() {
   };
 }
 
-// Result of one generation.
 struct AheadOutcome {
   Generation generation;
   int64_t length = 0, rerotations = 0, rotated = 0;
@@ -157,7 +156,6 @@ inline void check_ahead(Backend& backend, const AheadCase& c) {
   EXPECT_TRUE(actual.context == expected.context) << "the saved contexts differ";
 }
 
-// Sequences of a batch that end at different steps.
 inline void check_batch_ahead(Backend& inner) {
   constexpr int64_t kNew = 16;
   const auto run = [](Backend& backend, std::span<const int32_t> eos_ids, std::vector<int64_t>& lengths) {

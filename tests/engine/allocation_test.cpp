@@ -1,4 +1,3 @@
-// A decode step reuses its memory: no allocation per token.
 #include "tests/count_allocations.h"
 #include "tests/engine/engine_test_util.h"
 

@@ -42,7 +42,6 @@ class ChatTest : public FolderTest {
     return ChatTemplate::load(dir_ / "model", tokenizer_).value();
   }
   const ChatTemplate& use(const char* text) { return template_.emplace(chat_template(text)); }
-  // Starts a conversation in a new session.
   Conversation& begin(const char* text = kPlain) {
     use(text);
     session_.emplace(model_, backend_, session_options_);
@@ -313,7 +312,6 @@ TEST_F(ChatTest, AConversationWithoutMessagesContinues) {
   expect_consistent(loaded);
 }
 
-// A dynamic scale beyond the trained context.
 TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
   RopeOptions rope;
   rope.scaling = "dynamic-yarn";

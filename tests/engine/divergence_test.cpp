@@ -45,7 +45,6 @@ TEST(Divergence, NonFiniteLogits) {
     EXPECT_EQ(std::isnan(value), key.rfind("against", 0) != 0 && key.rfind("same", 0) != 0) << key;
 }
 
-// How the model and its reference run.
 struct DivergenceCase {
   const char* name;
   DType weights;

@@ -1,4 +1,3 @@
-// Cost of a token of a model with experts, or with latent attention.
 #include "engine/runtime/kv_cache.h"
 #include "kernels/quant.h"
 #include "tests/engine/engine_test_util.h"
@@ -69,7 +68,6 @@ class LatentHeads : public testing::TestWithParam<const char*> {
     Session session(model_, backend_, options);
     return all_logits(session, tokens, tokens.size());
   }
-  // Logits with absorbed attention at every step.
   std::vector<float> absorbed(SessionOptions options, std::span<const int32_t> tokens) {
     options.latent_workspace = 0;
     std::vector<float> logits = run(options, tokens);

@@ -18,7 +18,6 @@ class GgufGolden : public testing::TestWithParam<GgufCase> {};
 
 std::filesystem::path gguf_path(const std::string& name) { return golden_dir() / "gguf" / (name + ".gguf"); }
 
-// Decodes the last few tokens.
 std::vector<float> logits_of(const std::filesystem::path& path, const ModelSpec& spec,
                              const std::vector<int32_t>& tokens, DType dtype = DType::kF32) {
   CpuBackend backend(2);
@@ -27,7 +26,6 @@ std::vector<float> logits_of(const std::filesystem::path& path, const ModelSpec&
   return all_logits(session, tokens, tokens.size() - 8);
 }
 
-// The checkpoint's config at its conversion.
 ModelSpec changed_spec(const std::filesystem::path& dir, const char* change) {
   if (change == nullptr) return load_config(dir);
   const TempFolder folder;

@@ -1,4 +1,3 @@
-// Perplexity of a growing context.
 #include <fmt/core.h>
 
 #include "engine/rope_options.h"
@@ -40,7 +39,6 @@ class GrowingTest : public testing::Test {
     return options;
   }
 
-  // Losses of the first `ctx` tokens, by position.
   std::vector<double> grown(const SessionOptions& session_options, int64_t ctx, int64_t step) {
     Session session(model_, backend_, session_options);
     TokenSource text(tokens_);

@@ -25,7 +25,6 @@ std::vector<std::byte> rows_at(const Session& session, const Sequence& sequence,
   return result;
 }
 
-// Largest difference between the f32 rows of two sequences at these positions.
 double difference(const Session& session, const Sequence& a, const Sequence& b, size_t layer, size_t which,
                   int64_t first, int64_t last) {
   double largest = 0;
@@ -46,7 +45,6 @@ class Joining : public FolderTest {
     const auto dir = checkpoint_dir(checkpoint);
     model_.emplace(load_model(dir, load_config(dir), backend_, DType::kF32));
   }
-  // Prefills these tokens in a new sequence and saves it.
   std::filesystem::path part(Session& session, const std::string& name, std::span<const int32_t> tokens,
                              std::span<const int32_t> placed = {}, size_t unread = 0) {
     Sequence sequence = session.new_sequence();

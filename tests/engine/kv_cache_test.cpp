@@ -1,4 +1,3 @@
-// Pages, positions and frequencies of one sequence's cache.
 #include "engine/runtime/kv_cache.h"
 
 #include "tests/engine/engine_test_util.h"

@@ -1,4 +1,3 @@
-// Engine::open: loaded files, refused options, and the session's options.
 #include "engine/lariat.h"
 
 #include "engine/runtime/session.h"

@@ -14,7 +14,6 @@ namespace lariat::test {
 
 inline const std::vector<const char*> kLongNames = GoldenList::names(GoldenList::kLong);
 
-// A checkpoint and its rounded weights' dtype.
 struct LongCase {
   const char* name;
   DType weights;

@@ -58,7 +58,6 @@ TEST_F(OwnMethod, SequencesWithDifferentMethodsShareAStep) {
   }
 }
 
-// Logits of `rest`, decoded token by token.
 std::vector<float> decode_all(Session& session, Sequence& sequence, std::span<const int32_t> rest) {
   std::vector<float> all;
   for (const int32_t token : rest) {
@@ -126,7 +125,6 @@ TEST_F(OwnSettings, SequencesWithDifferentScalingsShareASession) {
   EXPECT_TRUE(names(error_of([&] { load_context(session, dir_ / "0", owns[1]); }), "dca"));
 }
 
-// Joined contexts use the requested scaling.
 TEST_F(OwnSettings, ContextsAreJoinedUnderTheRequestedScaling) {
   const SequenceOptions dynamic = own("dynamic", "none");
   Session session(model_, backend_, f32_session()), alone(model_, backend_, session_with(dynamic));

@@ -12,8 +12,6 @@
 namespace lariat::test {
 namespace {
 
-// --- prompts ---
-
 // One id per `bytes` bytes of a word, with a BOS: words take several ids, as in small vocabularies.
 TextCodec toy_codec(size_t bytes, int32_t vocab) {
   TextCodec codec;
@@ -206,8 +204,6 @@ TEST(AnswerTokens, AreJustEnoughForTheAnswer) {
     }
   }
 }
-
-// --- answers ---
 
 RopeOptions scaled_by_two(const std::string& scaling) {
   RopeOptions options;

@@ -1,4 +1,3 @@
-// Bitwise equality of chunked and one-shot prefill on this processor.
 #include "kernels/quant.h"
 #include "tests/bits_of_rows.h"
 #include "tests/engine/losses_by_hand.h"

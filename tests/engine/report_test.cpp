@@ -19,7 +19,6 @@ namespace {
 
 const std::vector<Column> kAll = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
 
-// A sweep whose perplexity grows by a factor from cell to cell.
 Measurements swept(const std::vector<Column>& scalings, const std::vector<int64_t>& lengths, double growth) {
   Measurements log = empty_log(scalings, lengths);
   double ppl = 8;
@@ -59,14 +58,11 @@ Measurements grown() {
   return log;
 }
 
-// Text of the data element.
 std::string data_in(const std::string& page) {
   const std::string open = "<script type=\"application/json\" id=\"data\">";
   const size_t begin = page.find(open) + open.size();
   return page.substr(begin, page.find("</script>", begin) - begin);
 }
-
-// --- without a browser ---
 
 TEST(ReportPage, EscapesItsData) {
   const Json data = {{"</script><script>alert(1)</script>", "<!--<script>"},
@@ -107,8 +103,6 @@ TEST(SweepReport, IsTheSameInAnyOrderAndAtAnySpeed) {
   }
   EXPECT_EQ(sweep_report(log), page);
 }
-
-// --- pictures ---
 
 std::vector<double> values_of(const std::string& svg, const std::string& pattern) {
   std::vector<double> values;
@@ -205,9 +199,6 @@ TEST(ResultsCsv, HasOneRowPerMeasurement) {
             "growing,dynamic,,true,1024,,768,1024,83.99999999999999,0.8399999999999999,100\n");
 }
 
-// --- in a browser ---
-
-// The page as headless Chromium renders it.
 class DrawnReport : public FolderTest {
  protected:
   void SetUp() override {
@@ -219,7 +210,6 @@ class DrawnReport : public FolderTest {
     LARIAT_SKIP("no Chromium shows a file (package chromium)");
   }
 
-  // The document after its scripts ran.
   std::string shown(const std::string& page) {
     const std::string html = dir_ / "report.html", dom = dir_ / "dom.html";
     put("report.html", page);
@@ -243,7 +233,6 @@ class DrawnReport : public FolderTest {
   std::string browser_;
 };
 
-// The picture of class "wide" or "narrow".
 std::string picture(const std::string& main, const std::string& name, const std::string& style) {
   const size_t begin = main.find("aria-label=\"" + name + "\" class=\"" + style);
   return begin == std::string::npos ? "" : main.substr(begin, main.find("</svg>", begin) - begin);
@@ -303,9 +292,6 @@ TEST_F(DrawnReport, NamesAreEscaped) {
   EXPECT_EQ(count_of(main, "class=\"of-none"), count_of(main, "class=\"of-"));
 }
 
-// --- tables ---
-
-// Perplexities beyond any chart's axis.
 TEST(SweepTables, ValuesBeyondAnyAxisAreOmitted) {
   for (const double ppl : {1.5e308, 0.0, -1.0, 1e-300}) {
     Measurements log = swept({"none"}, {100, 200}, 1);

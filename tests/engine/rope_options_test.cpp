@@ -23,7 +23,6 @@ RopeScaling rope_of(const json& scaling = nullptr) {
   return read_rope(JsonFields({{"rope_theta", 1e4}, {"rope_scaling", scaling}}, "config.json"), defaults);
 }
 
-// Message of the Exception that the options raise.
 template <class Exception>
 std::string refusal_of(const RopeOptions& options) {
   try {

@@ -18,7 +18,6 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // softmax: 0.6, 0.3, 0.1
 const std::array<float, 3> kLogits = {std::log(0.6F), std::log(0.3F), std::log(0.1F)};
 
-// A sampler on the CPU; its logits are in host memory.
 class HostSampler {
  public:
   explicit HostSampler(const SamplerOptions& options) : options_(options), sampler_(options, cpu_) {}

@@ -184,7 +184,6 @@ TEST_F(ContextFile, OtherFilesAreRefused) {
 TEST_F(ContextFile, OtherModelsAndTokenizersAreRefused) {
   const Model other = open_f32(checkpoint_dir("llama_mha"), backend_);
   EXPECT_NE(refusal(options_, other, file_), "");
-  // One weight of the model differs.
   const fs::path copy = dir_ / "model";
   fs::copy(model_dir_, copy);
   std::string weights = slurp(copy / "model.safetensors");
@@ -340,7 +339,6 @@ TEST_F(ContextFile, CutShortWhileInUseEndsTheProgramWithOneLine) {
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
 }
 
-// Every bit counts, and so do order and length.
 TEST(Checksum, CoversEveryBit) {
   std::string text(200, 'a');
   const auto sum = [](std::string_view of) { return checksum(std::as_bytes(std::span(of))); };

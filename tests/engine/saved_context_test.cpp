@@ -79,7 +79,6 @@ INSTANTIATE_TEST_SUITE_P(Cases, ContextAway,
 
 class Context : public OnLlama {
  protected:
-  // Prefills the first n of `tokens` and saves the context.
   void save(Session& session, const std::string& name, std::span<const int32_t> tokens) {
     Sequence sequence = session.new_sequence();
     prefill(session, sequence, tokens);
@@ -234,8 +233,6 @@ TEST_F(Context, ExpectsTheSavedLength) {
   EXPECT_EQ(context.sequence.expected(), 250);
   EXPECT_EQ(decode_logits(session, context.sequence, tokens), decode_logits(session, sequence, tokens));
 }
-
-// --- another scaling ---
 
 TEST_F(Context, AStaleCacheKeepsItsKeysAndIsNotSaved) {
   const auto tokens = some_tokens(100, model_.spec.vocab_size);

@@ -65,7 +65,6 @@ TEST_F(SessionTest, StopsAtEosOrOnRequest) {
   EXPECT_EQ(ended.stop_reason, StopReason::kEos);
 }
 
-// The demo checkpoint vs transformers (tests/golden/demo).
 TEST(Demo, GreedyTokensAreThoseOfTransformers) {
   const nlohmann::json golden = read_json(golden_dir() / "demo" / "greedy_200.json");
   CpuBackend backend(2);

@@ -13,7 +13,6 @@ Tokenizer golden_tokenizer(const std::string& name) {
   return Tokenizer::load(golden_dir() / "tokenizers" / name);
 }
 
-// A filter with the tokens of a text.
 struct Typed {
   explicit Typed(std::vector<std::string> stops)
       : filter(tokenizer, StreamDecoder(tokenizer), std::move(stops)) {}

@@ -49,7 +49,6 @@ TEST(SweepColumns, HaveOneSpelling) {
     EXPECT_TRUE(names(error, "`scalings` " + text +
                                  " | none, linear, | dynamic-yarn | dca, string, sinks, | METHOD+SCALING"));
   }
-  // A log may contain any text.
   for (const std::string text : {"</svg>\x01+dca", "", "multikey", "a stale stale", "dca/\",\n"}) {
     const Column column = text;
     EXPECT_EQ(Column(column.name()), column);

@@ -8,7 +8,6 @@ namespace lariat::test {
 
 using Json = nlohmann::ordered_json;
 
-// A sweep log without results.
 inline Measurements empty_log(const std::vector<Column>& columns, const std::vector<int64_t>& lengths) {
   Plan plan{.model = {"m", "", ""},
             .text = TextFile{"text.txt"},

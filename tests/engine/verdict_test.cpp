@@ -75,7 +75,6 @@ class Verdicts : public testing::Test {
   }
   std::vector<std::string> sentences() const { return conclusions(tabulate(log_)); }
   std::string last() const { return sentences().empty() ? "" : sentences().back(); }
-  // Whether one sentence contains the words.
   testing::AssertionResult said(const std::string& words) const {
     for (const auto& sentence : sentences()) {
       if (names(sentence, words)) return testing::AssertionSuccess();

@@ -1,4 +1,3 @@
-// Full disks, and files that change during a run.
 #include <sys/mount.h>
 
 #include "engine/eval/measurement_log.h"

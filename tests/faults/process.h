@@ -59,7 +59,6 @@ class Process {
   std::string out() const { return slurp(dir_ / "out"); }
   std::string err() const { return slurp(dir_ / "err"); }
 
-  // Waits for the normal end.
   Outcome wait() {
     int status = 0;
     waitpid(pid_, &status, 0);
@@ -114,7 +113,6 @@ inline std::vector<std::string> small_sweep(const std::filesystem::path& report,
       {"--depths", depths, "--model", demo_model().string(), "--report", report.string(), "--quiet"});
 }
 
-// Generates an endless text.
 inline std::vector<std::string> endless_story(const std::filesystem::path& model = demo_model()) {
   return with(
       words("generate --prompt Once --max-new-tokens 100000000 --ctx 100000000000 --ignore-eos --quiet "

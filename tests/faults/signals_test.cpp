@@ -15,7 +15,6 @@ bool has_lines(const fs::path& file, int64_t count) {
   return std::count(text.begin(), text.end(), '\n') >= count;
 }
 
-// Report of an undisturbed sweep.
 std::string whole_report(const fs::path& dir) {
   Process sweep(dir / "whole", small_sweep(dir / "whole.html"));
   EXPECT_EQ(sweep.wait().code, 0);

@@ -19,7 +19,6 @@ using Target = void (*)(std::string_view input);
 // on a busy machine; it only catches endless runs.
 void run(Target target, std::string_view input);
 
-// Registers a target in fuzz_replay.
 struct Registration {
   Registration(const char* name, Target target);
 };

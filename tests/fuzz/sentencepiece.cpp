@@ -1,4 +1,3 @@
-// A SentencePiece tokenizer.model.
 #include "tests/fuzz/fuzz.h"
 
 FUZZ_TARGET(sentencepiece) {

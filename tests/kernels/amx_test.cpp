@@ -272,7 +272,6 @@ TEST(AmxSchedule, FetchesTheNextLinesOnce) {
   for (const int64_t m : {20, 70, 512}) check_fetches(m);
 }
 
-// Planted mistakes must fail the checks above.
 TEST(AmxPlanted, MistakesAreDetected) {
   const LinearProblem problem(kBf16, {40, 70, 300}, false);
   EXPECT_LE(worst_error(problem, run_amx(kEmulated, problem, 1)), 1.0);

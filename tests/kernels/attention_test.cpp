@@ -5,7 +5,6 @@
 namespace lariat::test {
 namespace {
 
-// Splits n tokens into threes.
 std::vector<int64_t> few_at_a_time(int64_t n) {
   std::vector<int64_t> chunks(static_cast<size_t>(n / 3), 3);
   if (n % 3 != 0) chunks.push_back(n % 3);
@@ -54,7 +53,6 @@ TEST(AttentionLaws, AlibiWeighsByDistance) {
   check_alibi_weights(reference, DType::kF32, 1e-7);
 }
 
-// A query sees keys a million positions back.
 TEST(AttentionLaws, HoldForAMillionPositions) {
   CpuBackend cpu(2);
   ReferenceBackend reference;

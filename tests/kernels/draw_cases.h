@@ -3,7 +3,6 @@
 
 #include "tests/kernels/tensors.h"
 
-// Cases of Backend::draw.
 namespace lariat::test {
 
 enum class LogitFill { kNormal, kCoarse, kEqual, kHoles, kOneFinite, kHuge, kNeighbours };

@@ -7,10 +7,8 @@
 #include "kernels/quant.h"
 #include "tests/kernels/tensors.h"
 
-// Cases of route, grouped_linear and combine_experts.
 namespace lariat::test {
 
-// A Routing in backend memory.
 class Routed {
  public:
   Routed(Backend& backend, int64_t tokens, int64_t n_chosen)
@@ -38,7 +36,6 @@ class Routed {
   Tensor weights_;
 };
 
-// --- route -----------------------------------------------------------------------------------------------
 struct RouteCase {
   int64_t tokens = 1, n_experts = 1, n_chosen = 1;
   bool sigmoid = false, bias = false;
@@ -228,7 +225,6 @@ inline void check_route_oddities(Backend& tested) {
   EXPECT_EQ(route_one(tested, rows[5], {.n_chosen = 2}).first, (std::vector<int32_t>{63, 0}));
 }
 
-// --- grouped_linear ---------------------------------------------------------------------------------------
 struct ExpertShape {
   int64_t tokens, n_experts, n_chosen, n, k;
   bool shared = true;  // one row of x per token; otherwise one per choice
@@ -296,7 +292,6 @@ struct ExpertProblem {
     return experts;
   }
 
-  // Every row of the product.
   std::vector<float> run(Backend& backend) const {
     std::vector<Tensor> hosts;
     const std::vector<Loaded> loaded = load(backend, hosts);
@@ -363,7 +358,6 @@ inline void check_grouped_linear_nan(Backend& tested, DType weights, DType compu
   for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(std::isnan(out[i]), i / 20 == 1) << i;
 }
 
-// --- combine_experts -------------------------------------------------------------------------------------
 struct CombineCase {
   int64_t tokens, n_chosen, cols;
   int64_t gap = 0;

@@ -2,7 +2,6 @@
 #include "tests/kernels/experts_cases.h"
 #include "tests/kernels/grouping_cases.h"
 
-// Experts with weights in any quantized format.
 namespace lariat::test {
 
 inline std::vector<float> run_grouped_form(Backend& backend, const WeightFormat& form,

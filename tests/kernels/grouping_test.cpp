@@ -101,7 +101,6 @@ class FormMatmul : public CpuOp<FormCase> {
     multiply(backend, rows.view(), w, bias.view(), compute, out.view());
     return out.values();
   }
-  // Reference product with weights rounded to bf16.
   std::vector<float> in_bf16(const Matrix& w, const float* x, int64_t m) {
     std::vector<float> values;
     for (int64_t i = 0; i < w.rows * w.cols; ++i) {

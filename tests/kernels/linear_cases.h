@@ -6,7 +6,6 @@
 #include "tests/kernels/row_cases.h"
 #include "tests/kernels/tensors.h"
 
-// Cases of linear: every weight and compute dtype over a table of shapes, and every epilogue.
 namespace lariat::test {
 
 struct LinearCase {
@@ -166,7 +165,6 @@ inline void check_linear_nan(Backend& tested, const LinearCase& c) {
   }
 }
 
-// --- epilogues -------------------------------------------------------------------------------------------
 struct EpilogueCase {
   Epilogue::Kind kind;
   std::vector<DType> weights;  // per block

@@ -3,7 +3,6 @@
 
 #include "tests/kernels/rope_cases.h"
 
-// Cases of rerotate_keys.
 namespace lariat::test {
 
 struct RerotateCase {
@@ -49,7 +48,6 @@ inline std::vector<double> frequency_change(int64_t rotary_dim) {
   return delta;
 }
 
-// Every layer of one sequence.
 inline void rerotate(Backend& backend, const Cache& cache, int64_t n_positions,
                      const std::vector<double>& delta, bool interleaved) {
   const std::vector<double> none(delta.size());

@@ -3,7 +3,6 @@
 
 #include "tests/kernels/tensors.h"
 
-// Cases of rope_table and qkv_to_cache.
 namespace lariat::test {
 
 // --- rope_table: against 80-bit arithmetic ------------------------------------------------------------
@@ -116,8 +115,6 @@ inline void check_rope_table_axes(Backend& backend) {
     }
   }
 }
-
-// --- qkv_to_cache -------------------------------------------------------------------------------------
 
 struct QkvCase {
   int64_t n, first_position, n_heads, n_kv_heads, head_dim, rotary_dim;

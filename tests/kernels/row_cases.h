@@ -4,7 +4,6 @@
 
 #include "tests/kernels/tensors.h"
 
-// Cases of row-wise ops: embed, norm, glu, token_nll, and linear's capping epilogue.
 namespace lariat::test {
 
 struct RowCase {
@@ -58,7 +57,6 @@ inline void PrintTo(const NormKind& k, std::ostream* out) {
   *out << (k.centred ? "LayerNorm" : "RMSNorm") << (k.bias ? " with bias" : "");
 }
 
-// A case's norm in backend memory.
 struct NormData {
   Tensor weight, bias;
   Norm norm;

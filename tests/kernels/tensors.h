@@ -100,7 +100,6 @@ class Tensor {
   Matrix view_;
 };
 
-// A loaded weight with one block.
 struct Loaded {
   Matrix matrix;
   Buffer memory;
@@ -112,7 +111,6 @@ inline Loaded load_one(Backend& backend, const Matrix& host, const WeightFormat&
   return {loaded.weight.blocks[0].w, std::move(loaded.memory)};
 }
 
-// linear with one block.
 inline void multiply(Backend& backend, const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
                      const Matrix& out) {
   backend.linear(x, {{{w, bias}}, compute}, {}, out);
@@ -179,7 +177,6 @@ class Cache {
       pages_.push_back(memory_.back().data());
     }
   }
-  // A cache of equal layers.
   Cache(Backend& backend, int64_t capacity, int64_t n_kv_heads, int64_t head_dim, DType k_dtype,
         DType v_dtype, int64_t n_layers = 1)
       : Cache(backend, capacity, same_layers(n_kv_heads, head_dim, k_dtype, v_dtype, n_layers)) {}
@@ -258,7 +255,6 @@ class Cache {
   std::vector<void*> pages_;
 };
 
-// RoPE table of a step, in backend memory.
 struct Rope {
   Tensor cos, sin, q_scale, whole_q_scale;
   RopeTable table;

@@ -10,7 +10,6 @@
 #include "models/safetensors.h"
 #include "tests/models/tokenizer_test_util.h"
 
-// Tiny checkpoints in published weight formats (tests/golden/forms).
 namespace lariat::test {
 
 using nlohmann::json;

@@ -38,7 +38,6 @@ std::vector<float> floats_of(const HostWeight& codes) {
   return values;
 }
 
-// The kernels' data as floats.
 std::vector<float> laid_out(const HostWeight& codes) {
   Matrix m(nullptr, codes.m.form(), codes.m.rows, codes.m.cols);
   std::vector<std::byte> bytes(stored_bytes(m));

@@ -9,7 +9,6 @@
 
 namespace lariat::test {
 
-// Writes valid and invalid GGUF files.
 class GgufBuilder {
  public:
   template <class T>
@@ -21,7 +20,6 @@ class GgufBuilder {
     out += text;
   }
 
-  // Adds a key of type u32, f32, bool or text.
   GgufBuilder& set(std::string_view key, uint32_t value) { return pair(key, 4, bytes_of(value)); }
   GgufBuilder& set(std::string_view key, float value) { return pair(key, 6, bytes_of(value)); }
   GgufBuilder& set(std::string_view key, bool value) { return pair(key, 7, std::string(1, value ? 1 : 0)); }
@@ -67,7 +65,6 @@ class GgufBuilder {
     data.resize((data.size() + 31) / 32 * 32);
     return *this;
   }
-  // Appends an F32 vector or matrix.
   GgufBuilder& floats(std::string_view name, const std::vector<uint64_t>& shape) {
     size_t bytes = 4;
     for (const uint64_t size : shape) bytes *= size;

@@ -1,4 +1,3 @@
-// Tensors and metadata of a GGUF, mapped to a model.
 #include "models/gguf/gguf_model.h"
 
 #include <fmt/format.h>

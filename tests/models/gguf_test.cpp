@@ -1,4 +1,3 @@
-// The GGUF container, split models, and tokenizers.
 #include "models/gguf/gguf.h"
 
 #include <fmt/format.h>
@@ -195,7 +194,6 @@ TEST_F(GgufFiles, TokenizersEqualTheirSource) {
   }
 }
 
-// Every pre-tokenizer pattern compiles and splits.
 TEST_F(GgufFiles, EveryPreTokenizerIsKnownToTheRegexEngine) {
   for (const char* pre : {"llama-bpe", "dbrx", "glm4", "qwen2", "gpt-2", "smollm", "falcon", "deepseek-llm",
                           "deepseek-coder", "deepseek-v3", "tekken", "gpt-4o", "default"}) {

@@ -1,4 +1,3 @@
-// Text files from users.
 #include "models/io/text_file.h"
 
 #include "kernels/counted.h"

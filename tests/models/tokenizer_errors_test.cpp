@@ -137,7 +137,6 @@ TEST(TokenizerErrors, DamagedFiles) {
   }
 }
 
-// Any truncation or flipped byte loads or throws Error.
 TEST(TokenizerErrors, MutatedFilesLoadOrThrow) {
   uint32_t seed = 11;
   const auto next = [&](size_t n) {

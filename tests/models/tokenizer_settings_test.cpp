@@ -25,7 +25,6 @@ Tokenizer load_with(const TempFolder& dir, const std::string& base, const json& 
   return Tokenizer::load(dir.path);
 }
 
-// Warnings without the folder's name.
 Lines warnings_of(const std::string& base, const json& files, const json& change = json::object()) {
   const TempFolder dir;
   Lines lines = load_with(dir, base, files, change).warnings();

@@ -50,7 +50,6 @@ std::string record_device(const void* address, size_t bytes, Access access);
 // thread may read bytes that no running launch wrote, and write nothing, because reads are not recorded.
 std::string access_before_wait(const void* address, size_t bytes, Access access);
 
-// Shared memory of the running block.
 void* shared_allocate(size_t bytes);
 void shared_free_all();
 size_t shared_bytes_used();

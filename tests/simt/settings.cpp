@@ -7,7 +7,6 @@
 
 #include "tests/simt/simt.h"
 
-// Environment variables for the device and the execution order.
 namespace simt {
 namespace {
 

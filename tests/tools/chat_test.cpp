@@ -1,4 +1,3 @@
-// lariat chat on a terminal and in a pipe.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -304,7 +303,6 @@ TEST_F(ChatProgram, CommandsInAPipe) {
   for (const char* key : {"prefill_s", "prefill_tok_s", "decode_s", "decode_tok_s"})
     EXPECT_GT(json.at("timings").at(key), 0) << key;
   EXPECT_EQ(messages_of(outcome.err), 3);
-  // Unrelated questions.
   EXPECT_EQ(pipe("Hello\n/reset\nOnce\n/reset\nHello\n", "-n 5").out,
             pipe("Hello\n", "-n 5").out + pipe("Once\n", "-n 5").out + pipe("Hello\n", "-n 5").out);
   EXPECT_EQ(pipe("", "").code, 0);

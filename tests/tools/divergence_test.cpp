@@ -1,4 +1,3 @@
-// perplexity --against on the command line.
 #include "tests/tools/program.h"
 
 namespace lariat::test {

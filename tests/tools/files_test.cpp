@@ -1,4 +1,3 @@
-// Input and output files.
 #include <set>
 
 #include "tests/tools/chat_program.h"

@@ -1,4 +1,3 @@
-// lariat generate: messages, saved contexts and prompts.
 #include <fmt/ranges.h>
 
 #include "tests/tools/chat_program.h"
@@ -14,7 +13,6 @@ TEST_F(ChatProgram, AConversationContinuesInAnotherRun) {
   const Outcome second = pipe("And then?\n", "-n 10 --load-cache " + file);
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_EQ(first.out + second.out, whole.out);
-  // also with generate
   EXPECT_EQ(first.out + generate("And then?", "-n 10 --chat --load-cache " + file).out, whole.out);
 }
 

@@ -1,4 +1,3 @@
-// Help, completion and the man page.
 #include "tools/help.h"
 
 #include <algorithm>
@@ -39,7 +38,6 @@ void parse_dry(const std::string& line) {
   }
 }
 
-// Exit code of a shell command line.
 int shell(const std::string& line) { return WEXITSTATUS(std::system(line.c_str())); }
 bool have(const std::string& program) { return shell("command -v " + program + " >/dev/null") == 0; }
 

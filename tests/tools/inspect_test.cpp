@@ -1,4 +1,3 @@
-// The inspect command.
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -82,7 +81,6 @@ TEST(Inspect, ShowsAnUnsupportedModel) {
   EXPECT_EQ(inner["architecture"], nullptr);
   EXPECT_EQ(inner["quantization"], "mlx");
   EXPECT_EQ(inner["layers"], 7);
-  // Missing weights.
   std::filesystem::remove(folder.path / "model" / "model.safetensors");
   folder.put("model/config.json", config.dump());
   const Json bare = inspected(folder.path / "model");

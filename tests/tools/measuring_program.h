@@ -4,10 +4,8 @@
 #include "engine/eval/measurement_log.h"
 #include "tests/tools/program.h"
 
-// perplexity, passkey and sweep on the demo checkpoint.
 namespace lariat::test {
 
-// The data of a report.
 inline Json data_of(const std::filesystem::path& report) {
   const std::string page = slurp(report), open = "id=\"data\">";
   const size_t begin = page.find(open) + open.size();

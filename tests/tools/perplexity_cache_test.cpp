@@ -1,4 +1,3 @@
-// --save-cache and --load-cache of perplexity.
 #include "tests/tools/program.h"
 
 namespace lariat::test {

@@ -11,7 +11,6 @@
 
 #include "tests/test_util.h"
 
-// Runs the built program on command lines.
 namespace lariat::test {
 
 using Json = nlohmann::ordered_json;
@@ -23,7 +22,6 @@ struct Outcome {
   std::string out, err;
 };
 
-// A new empty folder for the running test.
 inline std::filesystem::path fresh_dir() {
   const auto* info = testing::UnitTest::GetInstance()->current_test_info();
   std::string name = std::string(info->test_suite_name()) + "." + info->name();
@@ -48,7 +46,6 @@ inline Outcome run_lariat(const std::string& arguments, const std::filesystem::p
   return outcome;
 }
 
-// JSON output of a successful run.
 inline Json json_of(const Outcome& outcome) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   return Json::parse(outcome.out);

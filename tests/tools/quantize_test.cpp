@@ -1,4 +1,3 @@
-// --quantize on the command line.
 #include "kernels/search_quant.h"
 #include "models/config.h"
 #include "models/weights.h"

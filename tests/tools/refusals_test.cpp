@@ -6,7 +6,6 @@
 namespace lariat::test {
 namespace {
 
-// The cells of a table's rows in this folder.
 std::vector<std::vector<std::string>> rows_of(const char* table) {
   std::vector<std::vector<std::string>> rows;
   std::ifstream in(kSource / "tests" / "tools" / table);
@@ -89,7 +88,6 @@ class Commands : public FolderTest {
         fmt::format("cd {0} && sh {1}/typed.sh >{1}/out 2>{1}/err </dev/null", dir_.string(), logs).c_str());
     return {WEXITSTATUS(status), slurp(logs_.path / "out"), slurp(logs_.path / "err")};
   }
-  // All files with their write times.
   std::map<fs::path, fs::file_time_type> files() const {
     std::map<fs::path, fs::file_time_type> all;
     for (const auto& entry : fs::recursive_directory_iterator(dir_))

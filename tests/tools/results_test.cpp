@@ -1,4 +1,3 @@
-// Result files of perplexity, passkey and sweep, and their settings.
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 

@@ -1,4 +1,3 @@
-// The rope command.
 #include "models/config.h"
 #include "tests/tools/program.h"
 
@@ -113,7 +112,6 @@ TEST(RopeCommand, DrawsAPictureWithTheJson) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(nlohmann::json::accept(outcome.out));
   EXPECT_EQ(slurp(svg).rfind("<svg ", 0), 0U);
-  // One panel of the picture.
   const std::vector<std::string> titles = {"Wavelengths", "Long-range decay"};
   for (const auto& [part, title] : {std::pair("frequencies", 0), {"decay", 1}}) {
     EXPECT_EQ(rope(kHead + "--svg " + svg.string() + " --only " + part).code, 0);

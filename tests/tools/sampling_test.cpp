@@ -69,7 +69,6 @@ TEST_F(SamplingProgram, StopStrings) {
   EXPECT_TRUE(names(written("--stop Ella")["text"].get<std::string>(), "friend"));
 }
 
-// In either file.
 TEST_F(SamplingProgram, UnusedSettingsMayBeInvalid) {
   const Json plain = written(""), config = Json::parse(slurp(model_ / "config.json"));
   put("text", slurp(kDemo / "heldout.txt").substr(0, 300));

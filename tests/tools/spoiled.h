@@ -32,7 +32,6 @@ struct Spoiled : TempFolder {
     all[Json::json_pointer(pointer)] = value;
     put(name, all.dump());
   }
-  // Header and data of the weights.
   std::pair<Json, std::string> weights() const {
     const std::string bytes = slurp(dir / "model.safetensors");
     uint64_t length = 0;

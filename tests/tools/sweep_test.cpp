@@ -6,7 +6,6 @@
 #include "tests/tools/measuring_program.h"
 #include "tools/measuring.h"
 
-// perplexity, passkey and sweep on the command line.
 namespace lariat::test {
 namespace {
 

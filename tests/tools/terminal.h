@@ -59,7 +59,7 @@ class Terminal {
     signal(SIGCONT);
   }
 
-  // Screen output before `part`, lines ending in  ; fails if `part` does not appear in time.
+  // Screen output before `part`, with \n line ends; fails if `part` does not appear in time.
   std::string until(const std::string& part) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < deadline) {
@@ -96,7 +96,6 @@ class Terminal {
   }
   std::string rest() const { return pending_; }
 
-  // Whether the terminal has its original settings.
   bool restored() const {
     const termios now = attributes();
     return now.c_iflag == before_.c_iflag && now.c_oflag == before_.c_oflag &&

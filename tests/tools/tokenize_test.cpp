@@ -1,4 +1,3 @@
-// lariat tokenize --messages.
 #include "tests/tools/program.h"
 
 namespace lariat::test {
