@@ -50,7 +50,7 @@ TEST_F(KvCaches, RestoreReplacesEverything) {
   EXPECT_TRUE(cache.consistent());
 }
 
-TEST_F(KvCaches, HasRoomWhenEveryWritablePageIsUnshared) {
+TEST_F(KvCaches, HaveRoomWhenEveryWritablePageIsUnshared) {
   KvCache cache = filled(10), other(pool_, before_);
   cache.reserve(kKvPage + 1);
   EXPECT_TRUE(cache.has_room(2 * kKvPage));

@@ -42,7 +42,7 @@ TEST(EngineOpen, ReadsTheRequestedFiles) {
   EXPECT_EQ(Engine::open(demo_dir() / "config.json", random).model.quantization(), "q4");
 }
 
-TEST(EngineOpen, RefusesContradictoryOptions) {
+TEST(EngineOpen, RefusesInvalidOptions) {
   const auto bloom = checkpoint_dir("bloom");
   const std::vector<std::tuple<std::filesystem::path, OpenOptions, std::string>> table = {
       {"/no/such/folder", {}, "/no/such/folder"},

@@ -108,7 +108,7 @@ TEST_F(Verdicts, NameAWinnerWithDifferenceAndError) {
   EXPECT_NEAR(percent, 10.5, 4 * 1.2);
   EXPECT_NEAR(error, 1.2, 0.4);
   EXPECT_TRUE(names(last(), "100 | yarn"));
-  EXPECT_FALSE(names(last(), "0")) << "no passkey was found";
+  EXPECT_FALSE(names(last(), "0")) << "no passkey was measured";
 }
 
 // Losses differ by 0.04 on average with a known spread: one token per block.

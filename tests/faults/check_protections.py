@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Takes the protections out of a copy of the program, one at a time, and shows that a test of `ctest -L faults` fails.
+"""Removes the protections from a copy of the program, one at a time, and checks that a test of `ctest -L faults` fails.
 
     tests/faults/check_protections.py [NAME...]        default: all of them
-    tests/faults/check_protections.py --match          only says which of them the sources no longer have so
+    tests/faults/check_protections.py --match          only lists protections whose source text has changed
 
 Works in build-protections/ (a copy of the sources and a build); the working tree is not touched.
 """

@@ -38,7 +38,7 @@ class OutOfMemory : public testing::Test {
       const Outcome outcome = process.wait();
       enough = outcome.code == 0;
       if (enough) continue;
-      SCOPED_TRACE(std::to_string(more) + " MiB more than what starts");
+      SCOPED_TRACE(std::to_string(more) + " MiB more than the start needs");
       expect_one_line(outcome, "");
       lines += outcome.err;
     }

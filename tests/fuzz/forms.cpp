@@ -16,7 +16,7 @@ void read_rows(const StoredTensor& tensor) {
   const Matrix& m = tensor.reader->m;
   int64_t values = 1;
   for (const int64_t size : tensor.shape) values *= size;
-  fuzz::require(values == m.rows * m.cols && tensor.shape.back() == m.cols, "rows of another shape");
+  fuzz::require(values == m.rows * m.cols && tensor.shape.back() == m.cols, "rows do not match the shape");
   std::vector<float> row(static_cast<size_t>(m.cols));
   for (const int64_t r : {int64_t{0}, m.rows / 2, m.rows - 1})
     read_floats(*tensor.reader, r, Matrix(row.data(), DType::kF32, 1, m.cols));

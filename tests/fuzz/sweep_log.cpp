@@ -17,7 +17,7 @@ FUZZ_TARGET(sweep_log) {
     const std::string page = sweep_report(log), open = "id=\"data\">";
     const size_t begin = page.find(open) + open.size(), end = page.find('<', begin);
     const auto data = nlohmann::ordered_json::parse(page.substr(begin, end - begin));
-    fuzz::require(page.substr(end, 9) == "</script>", "data that do not end where their element does");
-    fuzz::require(data["results"].size() == log.records.size(), "a report without some of the results");
+    fuzz::require(page.substr(end, 9) == "</script>", "the data do not end with their element");
+    fuzz::require(data["results"].size() == log.records.size(), "the report lacks some results");
   });
 }

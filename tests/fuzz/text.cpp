@@ -71,5 +71,5 @@ FUZZ_TARGET(text) {
   const std::string wanted = c.promise == Promise::kSame  ? std::string(text)
                              : c.promise == Promise::kNfc ? normalize(text, NormalForm::kNfc)
                                                           : with_spaces(text);
-  fuzz::require(back == wanted, std::string(c.name) + " gives another text back");
+  fuzz::require(back == wanted, std::string(c.name) + " does not restore the text");
 }

@@ -165,7 +165,7 @@ inline void check_draw_oddities(Backend& backend) {
 }
 
 // embed reads the drawn ids from device memory, in any order and next to other tokens: more rows than one
-// CUDA launch holds, some of them all NaN.
+// CUDA launch holds, some of them without a finite maximum.
 inline void check_embed_of_drawn(Backend& tested, Backend& reference) {
   constexpr int64_t kRows = 20, kCols = 33, kDim = 6;
   Rng rng(31);

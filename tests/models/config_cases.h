@@ -62,7 +62,7 @@ std::string fields_of(const std::string& section, const std::string& names, cons
   std::istringstream in(names);
   std::string line = section + ":", name;
   ((in >> name, line += " " + name + "=" + text_of(values)), ...);
-  EXPECT_TRUE(in && !(in >> name)) << section << " has fewer names than fields";
+  EXPECT_TRUE(in && !(in >> name)) << section << " needs one name per field";
   return line + "\n";
 }
 

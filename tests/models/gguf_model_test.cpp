@@ -68,7 +68,7 @@ TEST(GgufModel, LlamasRowsAreReordered) {
   const StoredTensor& k = named(tensors, "model.layers.1.self_attn.k_proj.weight");
   EXPECT_EQ(k.dtype, "Q8_0");
   EXPECT_TRUE(k.quantized);
-  EXPECT_FALSE(named(tensors, "model.layers.1.post_attention_layernorm.weight").reader) << "in place";
+  EXPECT_FALSE(named(tensors, "model.layers.1.post_attention_layernorm.weight").reader) << "memory-mapped";
   EXPECT_EQ(named(tensors, "lm_head.weight").shape, (std::vector<int64_t>{64, 32}));
   EXPECT_EQ(named(tensors, "blk.1.odd.weight").name, "blk.1.odd.weight");
 }
