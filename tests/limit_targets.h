@@ -5,10 +5,9 @@
 
 namespace lariat::test {
 
-// The names of cpu::Processor, as LARIAT_TEST_TARGET gives them.
+// Values of LARIAT_TEST_TARGET, in the order of cpu::Processor.
 inline constexpr const char* kProcessors[] = {"SSE4", "AVX2", "AVX512", "AVX512_BF16", "AMX"};
 
-// The kind of processor that runs this.
 inline cpu::Processor this_processor() {
   if (cpu::has_amx_bf16()) return cpu::Processor::kAmx;
   if (cpu::has_avx512_bf16()) return cpu::Processor::kAvx512Bf16;

@@ -7,11 +7,10 @@
 #include "tests/engine/generations.h"
 #include "tests/engine/saved_context_util.h"
 
-// Steps that run before the host knows their tokens, against a loop that runs none: the same tokens, and the
-// same sequence afterwards, on any backend.
+// Decode loop with steps queued ahead of their tokens vs a plain loop: same tokens, same final sequence.
 namespace lariat::test {
 
-// Another backend that says whether it is asynchronous, and how many steps ran ahead on it.
+// Wrapped backend with a configurable is-asynchronous answer; counts the steps that ran ahead.
 class AheadBackend : public ForwardingBackend {
  public:
   explicit AheadBackend(Backend& inner, bool asynchronous = true)
@@ -41,13 +40,13 @@ struct AheadCase {
   const char* name = "";
   SamplerOptions sampler{};
   int64_t prompt = 6, max_new_tokens = 20, max_ctx = 0;
-  // After how many tokens the text ends (or more, so that its end is a token that was not there before), the
-  // caller stops, interrupts, or throws; -1: it does not.
+  // Token count where the text ends (or the next unseen token), the caller stops, interrupts or throws; -1:
+  // never.
   int eos_at = -1, stop_at = -1, interrupt_at = -1, throw_at = -1;
-  const char* scaling = "";  // from 64 tokens on
+  const char* scaling = "";  // applies from 64 tokens on
   int rope_steps = 4;
-  // How many steps run ahead. Of n tokens the first comes from the prompt and the last is not read, so n - 2
-  // do, and one more where the text ends before.
+  // Steps that run ahead: n - 2 of n tokens (prefill gives the first, the last is never fed), one more on an
+  // early end.
   int64_t steps_ahead = 18;
 };
 
@@ -72,20 +71,19 @@ inline std::vector<AheadCase> ahead_cases() {
       {.name = "FullContext", .max_ctx = 13, .steps_ahead = 6},
       {.name = "NewPage", .sampler = drawing(), .prompt = 250, .steps_ahead = 17},
       {.name = "NewPageAndEos", .sampler = drawing(), .prompt = 250, .eos_at = 12, .steps_ahead = 11},
-      // 62 to 79 tokens with the step ahead. A dynamic scale moves with the 65th and the 77th, an exact one
-      // from the 65th on with every token.
+      // 62 to 79 tokens with the step ahead. Dynamic scale steps at tokens 65 and 77; exact scale at every
+      // token from 65.
       {.name = "ScaleSteps", .prompt = 60, .scaling = "dynamic-yarn", .steps_ahead = 16},
       {.name = "ScaleStepsAndStop", .prompt = 60, .stop_at = 8, .scaling = "dynamic", .steps_ahead = 6},
       {.name = "ExactScale", .prompt = 60, .scaling = "dynamic", .rope_steps = 0, .steps_ahead = 3},
   };
 }
 
-// A generation leaves this behind.
 struct AheadOutcome {
   Generation generation;
   int64_t length = 0, rerotations = 0, rotated = 0;
   size_t bytes = 0;
-  std::string context;  // as a file
+  std::string context;  // saved context file
 };
 
 struct Thrown {};
@@ -131,7 +129,7 @@ inline AheadOutcome run_ahead_case(Backend& backend, const AheadCase& c, std::ve
   return outcome;
 }
 
-// A backend with steps that run ahead, and without.
+// Compares a run with steps ahead with a run without them.
 inline void check_ahead(Backend& backend, const AheadCase& c) {
   AheadBackend plain(backend, false), ahead(backend);
   std::vector<int32_t> eos_ids;
@@ -155,10 +153,9 @@ inline void check_ahead(Backend& backend, const AheadCase& c) {
   EXPECT_EQ(actual.rerotations, expected.rerotations);
   EXPECT_EQ(actual.rotated, expected.rotated);
   EXPECT_EQ(actual.bytes, expected.bytes);
-  EXPECT_TRUE(actual.context == expected.context) << "what is saved differs";
+  EXPECT_TRUE(actual.context == expected.context) << "the saved contexts differ";
 }
 
-// Sequences of a batch that end one after the other.
 inline void check_batch_ahead(Backend& inner) {
   constexpr int64_t kNew = 16;
   const auto run = [](Backend& backend, std::span<const int32_t> eos_ids, std::vector<int64_t>& lengths) {
@@ -184,7 +181,7 @@ inline void check_batch_ahead(Backend& inner) {
   const auto whole = run(plain, {}, expected_lengths);
   const std::vector<int32_t> eos_ids = {whole[0][9], whole[1][5]};
   const auto expected = run(plain, eos_ids, expected_lengths);
-  ASSERT_NE(expected[0].size(), expected[1].size()) << "they are to end at different times";
+  ASSERT_NE(expected[0].size(), expected[1].size()) << "the texts must have different lengths";
   EXPECT_EQ(run(ahead, eos_ids, lengths), expected);
   EXPECT_EQ(lengths, expected_lengths);
   EXPECT_GT(ahead.steps_ahead(), 4);

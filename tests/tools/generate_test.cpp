@@ -1,4 +1,3 @@
-// lariat generate: messages, contexts that were put away, and prompts.
 #include <fmt/ranges.h>
 
 #include "tests/tools/chat_program.h"
@@ -6,7 +5,7 @@
 namespace lariat::test {
 namespace {
 
-TEST_F(ChatProgram, AConversationGoesOnInAnotherRun) {
+TEST_F(ChatProgram, AConversationContinuesInAnotherRun) {
   const std::string file = (dir_ / "context").string();
   const Outcome whole = pipe("Once upon a time\nAnd then?\n", "-n 10 --system Brief.");
   const Outcome first = pipe("Once upon a time\n", "-n 10 --system Brief. --save-cache " + file);
@@ -14,7 +13,6 @@ TEST_F(ChatProgram, AConversationGoesOnInAnotherRun) {
   const Outcome second = pipe("And then?\n", "-n 10 --load-cache " + file);
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_EQ(first.out + second.out, whole.out);
-  // and in generate
   EXPECT_EQ(first.out + generate("And then?", "-n 10 --chat --load-cache " + file).out, whole.out);
 }
 
@@ -26,7 +24,7 @@ TEST_F(ChatProgram, GenerateAnswersAMessage) {
 }
 
 TEST_F(ChatProgram, AnAnswerEndsWithTheTurn) {
-  // The model's own end-of-text token is another, so only the template tells.
+  // The model has another end-of-text token; only the template ends the turn.
   make_endless();
   put("model/chat_template.jinja", kTemplate);
   const Json json = json_of(generate("What is the pass key?", "--chat -n 400 --json"));
@@ -34,23 +32,23 @@ TEST_F(ChatProgram, AnAnswerEndsWithTheTurn) {
   EXPECT_LT(json.at("tokens").size(), 400U);
 }
 
-TEST_F(ChatProgram, GenerateGoesOnFromAContext) {
+TEST_F(ChatProgram, GenerateContinuesAContext) {
   const std::string file = (dir_ / "context").string();
   const std::string whole = generate("Once upon a time", "-n 60").out;
   const std::string first = generate("Once upon a time", "-n 25 --save-cache " + file).out;
   std::string line = "generate --quiet -m " + model_.string() + " -n 35 --load-cache " + file;
   for (const std::string& word : words({})) line += " " + word;
   EXPECT_EQ(first.substr(0, first.size() - 1) + run_lariat(line).out, whole);
-  // A prompt stands behind it, without a BOS.
+  // A prompt follows the context without a BOS.
   const Json more = json_of(run_lariat(line + " --json -p 'and then'"));
   const Json tokens =
       json_of(run_lariat("tokenize --json --no-bos --model " + model_.string() + " --text 'and then'"));
   EXPECT_EQ(more.at("prompt_tokens"), tokens.at("tokens").size());
 }
 
-// Whatever ends a text, what goes on from its context goes on behind the last token that was shown: also
-// where the context is full and has no room for it, and behind an answer of a conversation.
-TEST_F(ChatProgram, ATextGoesOnBehindItsLastToken) {
+// Whatever ended a text, a continuation of its context follows the last printed token, also after a full
+// context and after a chat answer.
+TEST_F(ChatProgram, ATextContinuesAfterItsLastToken) {
   const std::string file = (dir_ / "context").string();
   const auto tokens = [&](const std::string& prompt, const std::string& more) {
     return json_of(generate(prompt, "--json --ignore-eos " + more))["tokens"];
@@ -68,7 +66,7 @@ TEST_F(ChatProgram, ATextGoesOnBehindItsLastToken) {
     all.insert(all.end(), more.begin(), more.end());
     EXPECT_EQ(all, whole);
   }
-  // A sampled text, and one that is only put away again.
+  // A sampled text, and a text that is only saved again.
   Json sampled = tokens("Once upon a time", "--ctx 10 --temperature 2 --seed 4 --save-cache " + file);
   ASSERT_EQ(sampled.size(), 6U);
   EXPECT_EQ(rest("-n 0 --save-cache " + file)["tokens"], Json::array());
@@ -77,12 +75,12 @@ TEST_F(ChatProgram, ATextGoesOnBehindItsLastToken) {
                                .out;
   const Json typed = tokens("Once upon a time" + text.substr(0, text.size() - 1), "-n 8");
   EXPECT_EQ(rest("-n 8")["tokens"], typed);
-  // It has no room, and says so.
+  // The context is full: an error.
   generate("Once upon a time", "--ctx 10 --save-cache " + file);
   expect_error(run_lariat("generate -n 3 --ctx 10 --kv-dtype f32 --dtype f32 -m " + model_.string() +
                           " --load-cache " + file),
                1, "11 | 10 | --ctx");
-  // A text that is scored behind it has all of it before it.
+  // A scored text follows the whole context.
   const std::string other = (dir_ / "other").string();
   generate("Once upon a time", "-n 6 --save-cache " + other);
   const auto scored = [&](const std::string& context) {
@@ -116,7 +114,7 @@ TEST_F(ChatProgram, PromptsWithEscapesAndFromStdin) {
   EXPECT_EQ(run_lariat(model + R"(--escape -p 'A "b"\n\tc\u00e9\\')").out, expected);
   put("input", "A \"b\"\n\tcé\\");
   EXPECT_EQ(run_lariat(model + "--prompt-file -", dir_ / "input").out, expected);
-  // A script has begun to read the file: the rest of it is the prompt.
+  // The script has read a line of the file: the rest is the prompt.
   put("input", "a line\nA \"b\"\n\tcé\\");
   const std::string script = "{ read -r line; " + lariat_program() + " " + model + "--prompt-file -; } <" +
                              (dir_ / "input").string() + " >" + (dir_ / "out").string();
