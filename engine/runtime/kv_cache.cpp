@@ -79,7 +79,7 @@ bool KvCache::has_room(int64_t positions) const {
          std::all_of(first, pages_.end(), [](const auto& page) { return page.use_count() == 1; });
 }
 
-// Copies those of the pages [first, last) that another cache holds too.
+// Copies the pages of [first, last) that another cache shares.
 void KvCache::own_pages(size_t first, size_t last) {
   for (size_t i = first; i < last; ++i) {
     if (pages_[i].use_count() <= 1) continue;

@@ -9,7 +9,7 @@ Sampler::Sampler(const SamplerOptions& options, Backend& backend)
 
 double Sampler::prepare(const Matrix& logits, std::span<const int32_t> history) {
   if (options_.repetition_penalty != 1.0F) penalise(logits, history);
-  // 53 bits by hand: std::uniform_real_distribution may differ between standard libraries.
+  // Portable 53-bit uniform: std::uniform_real_distribution may differ between standard libraries.
   return options_.temperature > 0.0F ? static_cast<double>(random_() >> 11) * 0x1p-53 : 0.0;
 }
 

@@ -12,7 +12,7 @@
 namespace lariat {
 namespace {
 
-// Rows of logits computed at a time: 64 rows of a 128k vocabulary are 33 MB.
+// Logits are computed in slices of this many rows: 64 rows of a 128k vocabulary take 33 MB.
 constexpr int64_t kLogitRows = 64;
 
 std::vector<RopeScaling> stretched(std::vector<RopeScaling> ropes, const std::optional<RopeScaling>& first) {
@@ -49,7 +49,7 @@ void check_prompt(std::span<const int32_t> tokens) {
 Session::~Session() {
   try {
     check_saturated();
-  } catch (const std::exception&) {  // the backend has failed and has reported its failure before
+  } catch (const std::exception&) {  // the backend failed and has reported its failure
     options_.on_saturated = {};
   }
 }
@@ -94,7 +94,7 @@ RopeFrequencies frequencies_for(const SessionOptions& session, const RopeScaling
   return rope_frequencies(rope, rope_step_length(rope, length, session.rope_steps));
 }
 
-// The factor of far distances, on the steps of a dynamic scale.
+// Stretch of far distances, on the steps of a dynamic scale.
 double Session::stretch_for(const Sequence& sequence, int64_t length) const {
   if (!sequence.method().stretch) return 1.0;
   RopeScaling steps = sequence.rope_;
@@ -122,8 +122,7 @@ void check_length(const SessionOptions& session, int64_t length) {
   }
 }
 
-// Checks that tracing is off and that every key that the next token sees is still cached: dropped pages are
-// freed, and a truncated text may need them again.
+// Checks that tracing is off and that every key visible to the next token is still cached.
 void Session::check_method(const Sequence& sequence) const {
   const PositionMethod& method = sequence.method();
   const int64_t length = sequence.length();
@@ -137,7 +136,6 @@ void Session::check_method(const Sequence& sequence) const {
   }
 }
 
-// Allocates pages and sets RoPE frequencies for sequences that are about to have these lengths.
 void Session::prepare(std::span<Sequence* const> sequences, std::span<const int64_t> lengths) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     check_method(*sequences[i]);
@@ -146,7 +144,7 @@ void Session::prepare(std::span<Sequence* const> sequences, std::span<const int6
   update_frequencies(sequences, lengths, false);
 }
 
-// Re-rotates cached keys before any query attends. restored: their frequencies may be of another scaling.
+// Re-rotates cached keys before any query attends. restored: frequencies may be of another scaling.
 void Session::update_frequencies(std::span<Sequence* const> sequences, std::span<const int64_t> lengths,
                                  bool restored) {
   std::vector<KvCache*> caches;
@@ -186,7 +184,7 @@ void Session::observe(TraceFn trace) {
   decoder_.observe(std::move(trace));
 }
 
-// Runs the pieces in one pass. Returns the final hidden states, a row for each of their tokens.
+// Runs the pieces in one pass. Returns the final hidden states, one row per token.
 Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces) {
   step_.clear();
   for (const auto& [prompt, first, n] : pieces)
@@ -197,11 +195,11 @@ Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piec
   return hidden;
 }
 
-// The wanted logits of the pieces, a slice at a time; returns the last one.
+// Computes the requested logits of the pieces in slices; returns the last slice.
 Matrix Session::slice_logits(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                              const Matrix& hidden, const LogitsFn& on_logits) {
   Matrix logits;
-  int64_t begin = 0;  // of the piece, in the pass
+  int64_t begin = 0;  // first row of the piece in the pass
   for (const auto& [prompt, first, n] : pieces) {
     for (int64_t row = std::max<int64_t>(prompts[prompt].first_wanted() - first, 0); row < n;
          row += kLogitRows) {
@@ -280,7 +278,7 @@ bool Session::can_take_back(std::span<Sequence* const> sequences) const {
   });
 }
 
-// The last row, which depends on all of the piece.
+// Checks the last row, which depends on all tokens of the piece.
 void Session::check_finite_once(const Matrix& logits) {
   if (finite_checked_ || !options_.on_not_finite) return;
   finite_checked_ = true;
