@@ -5,7 +5,7 @@
 namespace lariat {
 namespace {
 
-// Text as troff sees it: a minus that can be copied, and no line that begins with a request.
+// Escapes troff text: copyable minus signs, no accidental requests.
 std::string troff(const std::string& text) {
   std::string escaped;
   for (const char c : text) {

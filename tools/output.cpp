@@ -11,7 +11,7 @@
 namespace lariat {
 namespace {
 
-// The options that set settings. Below tools/ messages know settings alone, and name them in backticks.
+// Options by setting. Messages below tools/ name settings in backticks.
 constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
     {"`model`", "--model"},
     {"`device`", "--device"},
@@ -45,7 +45,7 @@ std::string with_options(std::string text) {
 void say(const std::string& line) { std::cerr << one_line("lariat: " + with_options(line)) << "\n"; }
 
 void print_warnings(const std::vector<std::string>& lines, bool quiet) {
-  static std::set<std::string> said;  // by one of two models, or by one that is opened twice
+  static std::set<std::string> said;  // prints a repeated warning once
   for (const std::string& line : lines) {
     if (!quiet && said.insert(line).second) say("warning: " + line);
   }
@@ -54,14 +54,14 @@ void print_warnings(const std::vector<std::string>& lines, bool quiet) {
 void warn_idle(const CommonOptions& options, std::vector<std::string> names, const std::string& why) {
   std::erase_if(names, [&](const std::string& name) { return options.command->count(name) == 0; });
   if (names.empty()) return;
-  const char* change = names.size() == 1 ? "changes" : "change";
-  print_warnings({fmt::format("{} {} nothing {}", fmt::join(names, ", "), change, why)}, options.quiet);
+  const char* change = names.size() == 1 ? "has" : "have";
+  print_warnings({fmt::format("{} {} no effect {}", fmt::join(names, ", "), change, why)}, options.quiet);
 }
 
 void warn_of_still_scale(const CommonOptions& options, const RopeScaling& rope) {
   if (rope.depends_on_length()) return;
   warn_idle(options, {"--rope-steps", "--rope-cache"},
-            "where no scale moves with the length; use --rope-scaling dynamic-yarn, say");
+            "without a dynamic scale; use --rope-scaling dynamic-yarn");
 }
 
 Progress::Progress(std::string label, int64_t total, bool quiet)

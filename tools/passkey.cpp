@@ -257,10 +257,9 @@ void add_passkey_command(CLI::App& app) {
       ->default_str("half, once and twice the original length")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_passkey_options(sub, command->passkeys, command->tasks, command->haystack)->delimiter(',');
-  auto* chat = sub.add_flag("--chat", command->chat,
-                            "the prompt is a user's message, put into the model's chat template");
+  auto* chat = sub.add_flag("--chat", command->chat, "apply the chat template to the prompt");
   add_template_var_option(sub, command->common)->needs(chat);
-  add_output_option(sub, "--report", command->report, "write the result as an HTML page");
+  add_output_option(sub, "--report", command->report, "write an HTML report");
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_result_files(sub, command->files, true);
   add_run_log(sub, command->files);
