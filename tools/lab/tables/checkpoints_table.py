@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The tables of docs/checkpoints.md: what lariat says to checkpoints that are something else than they seem.
+"""The tables of docs/checkpoints.md: lariat's messages for unusual or unsupported checkpoints.
 
     tools/lab/tables/checkpoints_table.py build/lariat [SHARED]
 
-Each row is a run of the program on a tiny checkpoint of tests/golden that was changed in one place, or, in the last
-table, on a config of SHARED/configs with its shapes cut down and random weights; SHARED/tokenizers adds rows to the table
-of a tokenizer's keys. Needs torch and safetensors.
+Each row is a run of the program on a tiny checkpoint of tests/golden with one change, or, in the last table, on a config of
+SHARED/configs with reduced shapes and random weights; SHARED/tokenizers adds rows to the table of tokenizer keys. Needs torch and
+safetensors.
 """
 
 import json
@@ -44,7 +44,7 @@ class Program:
 
 
 def kind(code, before, after, stderr):
-    """What becomes of a key, by two runs without it and with it."""
+    """Effect of a key, by runs without and with it."""
     return "refused" if code else "warned" if stderr else "heeded" if after != before else "harmless"
 
 
@@ -53,7 +53,7 @@ def spoken(text):
 
 
 def row(what, run):
-    """what it is, what lariat prints on stderr, exit code"""
+    """description, lariat's stderr, exit code"""
     code, _, text = run
     return [what, spoken(text) or "nothing: it runs", code]
 
@@ -63,8 +63,8 @@ def write(mark, rows, head=("checkpoint", "what lariat prints on stderr", "exit 
 
 
 def changed(folder, base, config=None, add=None):
-    """A copy of a golden checkpoint with keys of its config replaced, and tensors: by zeros of a shape, a copy of another
-    one, or nothing (None)."""
+    """A copy of a golden checkpoint with replaced config keys and tensors: zeros of a shape, a copy of another tensor, or removed
+    (None)."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     keys = json.loads((GOLDEN / base / "config.json").read_text()) | (config or {})
@@ -82,7 +82,7 @@ def changed(folder, base, config=None, add=None):
 LAYER = "model.layers.0."
 EMBED, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
-# (what it is, golden checkpoint, keys, tensors)
+# (description, golden checkpoint, keys, tensors)
 GATE = [
     ("a bias that no key speaks of", "llama_gqa", {}, {LAYER + "self_attn.q_proj.bias": [64]}),
     ("a bias that the family never has", "qwen2", {}, {LAYER + "self_attn.o_proj.bias": [32]}),
@@ -197,14 +197,14 @@ def formats(program):
 
 
 def cut_down(config):
-    """The config with shapes of a few numbers; all else stays as it stands."""
-    inner = "text_config" in config  # of a model with an image part
+    """The config with tiny shapes and otherwise unchanged."""
+    inner = "text_config" in config  # an image model
     keys = dict(config["text_config"] if inner else config)
     family, heads = keys.get("model_type"), keys.get("num_attention_heads", 32)
     small = {"intermediate_size": 16, "moe_intermediate_size": 16, "num_hidden_layers": 2, "first_k_dense_replace": 1}
     keys |= {key: value for key, value in small.items() if key in keys}
     dim = keys.get("head_dim") or (128 if family == "qwen3" else keys.get("hidden_size", 4096) // heads)
-    if family in ("internlm2", "qwen2_vl", "qwen2_5_vl"):  # which have no head_dim: one head is the model's size
+    if family in ("internlm2", "qwen2_vl", "qwen2_5_vl"):  # without head_dim: one head has the size of the model
         keys |= {"hidden_size": dim, "num_attention_heads": 1, "num_key_value_heads": 1}
     elif "kv_lora_rank" in keys:
         keys |= {"hidden_size": 16, "v_head_dim": keys.get("v_head_dim") or 16 // heads or 1}
@@ -216,7 +216,7 @@ def cut_down(config):
 
 
 def first_rope_line(program, config):
-    """Of `lariat rope`, with what it says on stderr of layers that have another."""
+    """RoPE as printed by `lariat rope`, with the stderr notice about other layers."""
     _, out, err = program.run("rope", "--model", config)
     other = re.search("have a RoPE of their own, which is not shown: (.*)", err)
     return (out.splitlines() or [err])[0] + (f"; in layers with a window {other[1]}" if other else "")
@@ -253,6 +253,6 @@ def main():
 
 
 if __name__ == "__main__":
-    from key_tables import generation_keys, tokenizer_keys  # which use what stands above
+    from key_tables import generation_keys, tokenizer_keys  # import the names above
 
     main()

@@ -1,7 +1,7 @@
-"""The tables of a tokenizer's and of generation_config.json's keys in docs/checkpoints.md; checkpoints_table.py calls them.
+"""Tables of tokenizer and generation_config.json keys in docs/checkpoints.md, called by checkpoints_table.py.
 
-Each row is two runs of the program, with and without the key: one that makes an error is refused, one that makes a line
-on stderr is warned of, one that changes what is written is heeded, and any other is harmless.
+Each row compares two runs, with and without the key: an error means refused, a line on stderr means warned, changed output means
+used, otherwise the key is harmless.
 """
 
 import json
@@ -66,13 +66,13 @@ ROWS = [
 
 
 def harmless_names():
-    """Of tokenizer_config.json, as the source lists them."""
+    """Keys of tokenizer_config.json listed in the source."""
     source = (ROOT / "models" / "text" / "tokenizer_settings.cpp").read_text()
     return " ".join(re.findall('"([^"]*)"', re.search("kHarmless =(.*?);", source, re.S)[1])).split()
 
 
 def tokenize(program, tokenizer, files):
-    """A run on TEXT with these files beside a vocabulary; those of the vocabulary replace keys."""
+    """Runs on TEXT with these files added to a vocabulary; they override its keys."""
     folder = program.folder / "tokenizer"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -96,12 +96,12 @@ def judged(program, file, key, value, tokenizer, config):
 
 
 def rows_of(folder):
-    """Keys of the files in the folder that no row has, each with the value it has there."""
+    """Keys of the files in the folder without a row, each with its value."""
     known = {(file, key) for file, key, *_ in ROWS} | {(CONFIG, key) for key in harmless_names()}
     found = {}
     for path in sorted([*folder.glob(f"*/{CONFIG}"), *folder.glob(f"*/{MAP}")]):
         for key, value in json.loads(path.read_text()).items():
-            says = value not in (None, False, "", [], {}) and not key.endswith("_token")  # all of these are alike
+            says = value not in (None, False, "", [], {}) and not key.endswith("_token")  # these are all alike
             if says and (path.name, key) not in known:
                 found.setdefault((path.name, key), value)
     return [(file, key, value, "byte-mini", {}) for (file, key), value in found.items()]
@@ -124,10 +124,9 @@ def tokenizer_keys(program, folder):
 
 # ---- generation_config.json -------------------------------------------------------------------------------------
 
-BASE = {"do_sample": True, "eos_token_id": 2}  # beside which a key is tried
+BASE = {"do_sample": True, "eos_token_id": 2}  # keys of every tested file
 
-# What becomes of keys, and a value of each that is none of transformers' defaults. The kind is not written here: it is
-# what the program makes of the value.
+# Effects of keys, each with a value that differs from transformers' default. The program's output decides the kind.
 KEYS = [
     ("the default of `--repetition-penalty`, for greedy text too", {"repetition_penalty": 1.3}),
     ("defaults of `chat`, and of `generate --sampling model`. As in transformers nothing is sampled without `do_sample`, and "
@@ -168,7 +167,7 @@ KEYS = [
 
 
 def tried(program, file):
-    """A run of the program with such a generation_config.json."""
+    """Runs the program with this generation_config.json."""
     shutil.copytree(DEMO, program.folder / "demo", dirs_exist_ok=True)
     (program.folder / "demo" / "generation_config.json").write_text(json.dumps(file))
     return program.run("generate", "--device", "cpu", "--model", program.folder / "demo", "--prompt", "The sea", "--json",

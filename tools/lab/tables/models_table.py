@@ -5,9 +5,9 @@
     build/engine_test --gtest_filter='*FamilyCache*' --gtest_output=xml:family.xml
     tools/lab/tables/models_table.py build/lariat family.xml
 
-Writes the marked parts of docs/models.md, and exits with 1 where a number misses its aim. Rows: the checkpoints of
-tests/golden/long.safetensors, and all others whose greedy text has 64 tokens. Without the XML file the last two columns
-stay empty.
+Writes the marked parts of docs/models.md; exits with 1 if a number misses its aim. Rows: the checkpoints of
+tests/golden/long.safetensors, and all others with a greedy text of 64 tokens. Without the XML file the last two columns stay
+empty.
 """
 
 import json
@@ -22,16 +22,16 @@ import numpy as np
 from safetensors.numpy import load_file
 
 import checkpoints_table as checkpoints
-import pages  # which that finds
+import pages  # found by way of checkpoints
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import families as definition
 
 FAMILIES = checkpoints.ROOT / "models" / "families"
 DOCUMENT = checkpoints.ROOT / "docs" / "models.md"
-AIM = 2e-4  # of the largest difference over the largest logit
+AIM = 2e-4  # maximum of largest difference / largest logit
 F32 = ["--dtype", "f32", "--kv-dtype", "f32"]
-# (model, its architecture, why it is no family here)
+# (model, architecture, reason why it is not supported)
 OTHERS = [
     ("Baichuan-13B, Baichuan 2", "BaichuanForCausalLM", "ALiBi, a head of normalised rows (7B: BaiChuan…)"),
     ("Orion", "OrionForCausalLM", "a gated feed-forward between LayerNorms"),
@@ -51,7 +51,7 @@ def families():
 
 
 def family_of(name, known):
-    """(rank, file, architecture) of a golden checkpoint; of a model with images its text part's."""
+    """(rank, file, architecture) of a golden checkpoint; of an image model's text part."""
     config = json.loads((checkpoints.GOLDEN / name / "config.json").read_text())
     architecture = config["architectures"][0]
     for part in (config, config.get("text_config", {})):
@@ -72,14 +72,14 @@ def logits(program, name, tokens, *options):
 
 
 def greedy_agreement(program, name, golden):
-    """Decodes along the golden text: (how many of its tokens are the likeliest, of how many)."""
+    """Decodes along the golden text: (argmax matches, tokens)."""
     prompt, greedy = golden["tokens"][:8].tolist(), golden["greedy"].tolist()
     rows = logits(program, name, prompt + greedy[:-1], "--decode-from", len(prompt))
     return int((rows[len(prompt) - 1 :].argmax(1) == greedy).sum()), len(greedy)
 
 
 def measure(program, name, golden, long):
-    """(whether all is well, cells: tokens, largest difference, largest logit, their ratio, greedy)"""
+    """(passed, cells: tokens, largest difference, largest logit, ratio, greedy)"""
     if f"{name}.f32" in long:
         tokens, expected, kept = long[f"{name}.tokens"].tolist(), long[f"{name}.f32"], long["positions"]
     else:
@@ -92,7 +92,7 @@ def measure(program, name, golden, long):
 
 
 def cache_differences(file):
-    """{checkpoint: [its own RoPE, dynamic-yarn]} as the test wrote them."""
+    """{checkpoint: [own RoPE, dynamic-yarn]} from the test's output."""
     found = {}
     for case in ElementTree.parse(file).iter("testcase"):
         values = {item.get("name"): item.get("value") for item in case.iter("property")}
@@ -101,13 +101,13 @@ def cache_differences(file):
 
 
 def measured_rows(program, cache):
-    """(whether all is well, the table's rows in the order of families.def)"""
+    """(passed, rows of the table in the order of families.def)"""
     known = families()
     long = load_file(checkpoints.ROOT / "tests" / "golden" / "long.safetensors")
     rows, well = [], True
     for folder in sorted(checkpoints.GOLDEN.iterdir()):
         golden = load_file(folder / "golden.safetensors")
-        if f"{folder.name}.f32" in long or len(golden["greedy"]) > 32:  # all but the first checkpoints keep 64
+        if f"{folder.name}.f32" in long or len(golden["greedy"]) > 32:  # all except the first checkpoints have 64
             rank, file, architecture = family_of(folder.name, known)
             good, cells = measure(program, folder.name, golden, long)
             lines = f"{file.name}, {len(file.read_text().splitlines())}"
@@ -117,7 +117,7 @@ def measured_rows(program, cache):
 
 
 def refused_rows(program):
-    """[name, reason, what lariat prints] of OTHERS."""
+    """[name, reason, lariat's message] of OTHERS."""
     rows = []
     for name, architecture, reason in OTHERS:
         model = checkpoints.changed(program.model, "llama_gqa", {"architectures": [architecture]})
