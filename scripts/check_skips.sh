@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
-forbid() {  # what is wrong, the pattern, git grep's options and files
+forbid() {  # the problem, the pattern, git grep's options and files
   if git grep -nE "$2" -- "${@:3}"; then
     printf 'check_skips: %s\n' "$1"
     failed=1

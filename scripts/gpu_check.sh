@@ -5,7 +5,7 @@
 #   scripts/gpu_check.sh [BUILD_DIR]          default: build, which must hold lariat and gpu_test
 #   MODEL, TEXT, SCALINGS                     checkpoint, text for the perplexity, RoPE scalings
 #   SANITIZE_FILTER                           which tests run under compute-sanitizer (a gtest filter; default: all)
-#   COMMIT                                    what the build is of, where there is no git history
+#   COMMIT                                    commit of the build, without a git history
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}

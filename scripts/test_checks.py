@@ -164,6 +164,18 @@ def check_lengths(copy):
     ])  # fmt: skip
 
 
+def check_words(copy):
+    copy_of(copy, "scripts", "engine")
+    of, what, on, away = "Of", "What", "goes o" "n a" "new", "put a" "way"  # as this file must not have them
+    above = "check_words: above a limit"
+    check_each(["scripts/check_words.py"], copy, [
+        ("engine/new.cpp", f"// {of} glu alone.\nint a;\n" * 500, f"engine/new.cpp:1: // {of} glu", "engine: 'opens with", above),
+        ("engine/new.h", f"int a;  // {on}\n" * 500, f"engine: '{on[:7]}'", f"engine: '{on[8:]}'", above),
+        ("scripts/new.sh", f"#!/bin/sh\n# {what} a loop costs.\n", f"scripts/new.sh:2: # {what}", "scripts: 'opens with", above),
+        ("scripts/new.py", f'print("the file is {away}")\n', "scripts/new.py:1: ", f"scripts: '{away}'", above),
+    ])  # fmt: skip
+
+
 def check_format(copy):
     copy_of(copy, "scripts", ".clang-format")
     kinds = ("h", "cpp", "cu", "cuh")
@@ -298,8 +310,8 @@ def check_protections(copy):
     ])  # fmt: skip
 
 
-CHECKS = [check_layers, check_lengths, check_format, check_reading, check_skips, check_cuda12, check_tidy, kernel_ledger,
-          check_protections]
+CHECKS = [check_layers, check_lengths, check_words, check_format, check_reading, check_skips, check_cuda12, check_tidy,
+          kernel_ledger, check_protections]
 
 
 def main():

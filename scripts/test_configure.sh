@@ -27,7 +27,7 @@ in_order() {  # folder, demo or test...
   rm "$work/before"
 }
 
-refused() {  # folder, what is said
+refused() {  # folder, message
   ! scripts/configure.sh test "$work/$1" 2>"$work/said" || ends "$1: test.sh does not fail"
   grep -qF "$2" "$work/said" && grep -qF "rm -r $work/$1" "$work/said" || ends "$1: test.sh says $(<"$work/said")"
 }

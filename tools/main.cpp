@@ -32,7 +32,7 @@ int fail(const std::string& what, int code) {
   return code;
 }
 
-// A run fails if its stdout was lost. A closed pipe is no error: the exit code is that of SIGPIPE.
+// A run fails if its stdout was lost. A closed pipe is no error: the exit code is 128 + SIGPIPE.
 int finish() {
   std::cout.flush();
   if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;

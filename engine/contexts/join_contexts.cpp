@@ -93,7 +93,7 @@ void copy_rows(Session& session, const ContextRecord& record, int64_t from, cons
   }
 }
 
-// Re-rotates each layer with its own frequencies: the sequence's, or those of a fixed RoPE.
+// Re-rotates each layer with its own frequencies: the sequence's, or a fixed RoPE's.
 void rotate(Session& session, const KvCache& cache, const Part& part, const KeyRotation& rotation) {
   const ModelSpec& spec = session.model().spec;
   for (size_t table = 0; table < spec.ropes.size(); ++table) {

@@ -91,10 +91,10 @@ class Session {
 
   // Appends each prompt to its sequence; the only way into the model. Prompts share forward passes of up to
   // prefill_chunk tokens; a decode step (prompts of one token) is one pass. RoPE frequencies follow each
-  // sequence's length after its prompt, so prefill_chunk only changes rounding: that of linear and attention
-  // (kernels/backend.h), and with latent attention the cache's dtype. Returns the last slice of logits, in a
-  // decode step a row per prompt, valid until the next call. Throws Error before any change if a sequence
-  // would exceed max_ctx, a token id is out of range, or an empty prompt requests logits.
+  // sequence's length after its prompt, so prefill_chunk only affects rounding: in linear and attention
+  // (kernels/backend.h), and with latent attention one rounding to the cache's dtype. Returns the last slice
+  // of logits, in a decode step a row per prompt, valid until the next call. Throws Error before any change
+  // if a sequence would exceed max_ctx, a token id is out of range, or an empty prompt requests logits.
   Matrix forward(std::span<const Prompt> prompts, const LogitsFn& on_logits = {},
                  const ProgressFn& progress = {});
   // Whether appending a token to each sequence can be undone by truncating: max_ctx allows the token, and it

@@ -120,7 +120,7 @@ std::vector<Answer> write_texts(Session& session, const Tokenizer& tokenizer, co
     write_text(scheduler, tokenizer, {.tokens = texts[i], .prefix = &context.sequence}, options, continues,
                answers[i]);
   scheduler.run();
-  stop_if(options.generate.interrupted);  // an interrupted text is no answer
+  stop_if(options.generate.interrupted);  // a text that was cut short is no answer
   return answers;
 }
 

@@ -10,7 +10,7 @@
 #   PYTHON                             a python3 with torch and transformers; without one, lariat is measured alone
 #   PEER_OPTIONS                       further options of tools/lab/peers/torch_peer.py
 #   LLAMA_CPP                          a build folder of llama.cpp with CUDA; GGUF: a model for it, of the first of MODELS
-#   COMMIT                             what the build is of, where there is no git history
+#   COMMIT                             commit of the build, without a git history
 #   DEVICE=cpu                         tries the script itself where there is no GPU
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
