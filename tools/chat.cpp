@@ -28,10 +28,9 @@ void propose_scaling(Chat& chat) {
   const int64_t trained = extensible_context(chat), length = std::ssize(chat.conversation.context().tokens);
   if (chat.proposed || trained == 0 || length < trained / 8 * 7) return;
   chat.proposed = true;
-  notice(chat,
-         fmt::format("the conversation has {} of the {} tokens that the model was trained with; /save it "
-                     "and --load-cache it with --rope-scaling dynamic-yarn to continue",
-                     length, trained));
+  notice(chat, fmt::format("the conversation has {} of {} trained tokens; /save it "
+                           "and --load-cache it with --rope-scaling dynamic-yarn to continue",
+                           length, trained));
 }
 
 void show_answer(Chat& chat, const Answer& answer, const SamplerOptions& sampler) {
@@ -93,8 +92,7 @@ std::string way_on(const Chat& chat, const Error& error) {
   std::string text = chat.terminal ? "; /reset forgets the conversation" : "";
   const int64_t trained = extensible_context(chat), limit = chat.session.options().max_ctx;
   if (trained > 0 && limit >= trained) {
-    text += fmt::format(
-        "; --rope-scaling dynamic-yarn goes beyond the {} tokens that the model was trained with", trained);
+    text += fmt::format("; use --rope-scaling dynamic-yarn beyond the {} trained tokens", trained);
   }
   return text;
 }

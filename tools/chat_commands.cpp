@@ -118,7 +118,7 @@ bool run_command(Chat& chat, const std::string& line) {
   }
   const auto* found = std::ranges::find(kCommands, name, &Command::name);
   if (found == std::end(kCommands))
-    throw Error("there is no command " + name + "; /help lists them, start a message with a space");
+    throw Error("unknown command " + name + "; see /help, or start a message with a space");
   const std::string argument = space == std::string::npos ? "" : trimmed(line.substr(space));
   if (found->argument == "FILE" && argument.empty()) throw Error(name + " needs the name of a file");
   if (found->run != nullptr) found->run(chat, argument);

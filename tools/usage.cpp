@@ -37,16 +37,16 @@ std::string meant(const std::string& name) { return name.empty() ? "" : " (did y
 std::string no_command(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names = {"help", "version"};
   for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
-  return fmt::format("there is no subcommand \"{}\"{}", word, meant(nearest_name(word, names)));
+  return fmt::format("unknown subcommand \"{}\"{}", word, meant(nearest_name(word, names)));
 }
 
 // Error for a word outside any option.
 std::string no_option(const CLI::App& command, const std::string& word) {
   if (!word.starts_with("-")) {
-    return fmt::format("\"{}\" belongs to no option; quote a text of several words", word);
+    return fmt::format("unexpected \"{}\"; quote a text of several words", word);
   }
   const std::string name = word.substr(0, word.find('='));
-  return fmt::format("there is no option {}{}", name, meant(nearest_name(name, option_names(command))));
+  return fmt::format("unknown option {}{}", name, meant(nearest_name(name, option_names(command))));
 }
 
 // The parser reads "-temp" as -t with the value "emp"; the user meant --temperature.
@@ -57,7 +57,7 @@ std::string long_name_with_one_dash(const CLI::App& command, const std::vector<s
     const std::string name = "-" + word.substr(0, word.find('='));
     const auto begins = [&](const std::string& option) { return option.starts_with(name); };
     if (std::ranges::any_of(known, begins))
-      return fmt::format("there is no option {}{}", name.substr(1), meant(nearest_name(name, known)));
+      return fmt::format("unknown option {}{}", name.substr(1), meant(nearest_name(name, known)));
   }
   return "";
 }

@@ -17,8 +17,8 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
     if (attention.latent) {
       if (v_dtype == DType::kQ8) {
         throw UsageError(
-            "values of 8 bits: latent attention stores one row that is key and value, and keys "
-            "are rotated; use `kv_dtype` f16");
+            "q8 values: latent attention stores keys and values in one row, and keys cannot be q8; use "
+            "`kv_dtype` f16");
       }
       geometry_.add_latent_layer(attention.head_dim, k_dtype);
     } else {

@@ -37,13 +37,12 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
   if (options_.on_saturated) saturated_before_ = backend_.saturated();
   if (!model.spec.has_rope() && rope().type != RopeType::kDefault) {
     throw Error(model.spec.file.string() + ": a " + model.spec.family +
-                " has no RoPE that could be stretched; its positions are ALiBi, a bias by distance");
+                " has no RoPE to scale, as it uses ALiBi; remove the scaling");
   }
 }
 
 void check_prompt(std::span<const int32_t> tokens) {
-  if (tokens.empty())
-    throw Error("the prompt has no tokens; give some text, or a model whose tokenizer adds a BOS");
+  if (tokens.empty()) throw Error("the prompt has no tokens; give a text, or a model with a BOS");
 }
 
 Session::~Session() {
@@ -58,7 +57,8 @@ Sequence Session::new_sequence(const SequenceOptions& own) {
   const PositionMethod& method = own.method ? *own.method : options_.positions;
   check_position_method(method, model_.spec);
   if (second_keys_of(method.ranges) > 0 && second_keys_of(options_.positions.ranges) == 0)
-    throw UsageError("`position_method` " + method.name + ": the session's own stores no keys twice");
+    throw UsageError("`position_method` " + method.name +
+                     ": the session has no second keys; open it with this method");
   step_.make_room(method);
   return {pool_, own.rope.value_or(rope()), method};
 }
@@ -109,7 +109,7 @@ void Session::check(const Prompt& prompt) const {
     if (token < 0 || token >= model_.spec.vocab_size) {
       throw Error("token id " + std::to_string(token) + " (at index " + std::to_string(i) +
                   ") is outside the model's vocabulary of " + std::to_string(model_.spec.vocab_size) +
-                  "; the tokenizer and the config do not match, or the list of ids is wrong");
+                  "; check the tokenizer, the config and the list of ids");
     }
   }
   check_length(options_, prompt.sequence->length() + std::ssize(prompt.tokens));
@@ -127,12 +127,11 @@ void Session::check_method(const Sequence& sequence) const {
   const PositionMethod& method = sequence.method();
   const int64_t length = sequence.length();
   if (observed_ && !method.ranges.empty())
-    throw UsageError("`position_method` " + method.name +
-                     ": a trace shows one rotation of queries; use none");
+    throw UsageError("`position_method` " + method.name + ": a trace supports no position method; use none");
   for (const VisibleRange& range : method.ranges) {
     if (!sequence.cache_.holds(range.begin.at(length), range.end.at(length)))
-      throw Error("`position_method` " + method.name + ": the cache no longer holds keys that token " +
-                  std::to_string(length) + " sees; start the text again");
+      throw Error("`position_method` " + method.name + ": the cache dropped keys that are visible to token " +
+                  std::to_string(length) + "; start the text again");
   }
 }
 
