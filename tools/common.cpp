@@ -136,8 +136,7 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
                   "weight and matrix multiplication dtype; auto: the checkpoint's dtype")
       ->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}));
   command
-      .add_option("--quantize", options.quantize,
-                  "group-wise quantization of the weights at load: 8 or 4 bits")
+      .add_option("--quantize", options.quantize, "group-wise weight quantization at load, to 8 or 4 bits")
       ->check(CLI::IsMember({"none", "q8", "q4"}));
   add_kv_dtype_option(command, "--kv-dtype", options.kv_dtype,
                       "KV cache dtype, q8 for values only; auto: f16 keys");

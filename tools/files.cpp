@@ -78,7 +78,7 @@ void add_context_options(CLI::App& command, ContextOptions& options, const std::
   command
       .add_option_function<std::string>(
           "--join", [&options](const std::string& text) { options.join = parse_join(text); },
-          "method of joining --load-cache A,B,...; /bos=keep keeps the BOS of later files")
+          "join method of --load-cache A,B,...; /bos=keep keeps later BOS")
       ->type_name("rotate|recompute=N|anew")
       ->needs(file);
 }

@@ -275,7 +275,7 @@ void add_generate_command(CLI::App& app) {
       ->type_name("FILE");
   source
       ->add_option("--prompts", command->prompts,
-                   "JSON lines with \"prompt\", or \"messages\" with --chat; -: standard input")
+                   "JSON lines: \"prompt\", or \"messages\" with --chat; -: standard input")
       ->type_name("FILE");
   source->require_option(0, 1);  // --load-cache alone can be continued
   sub.add_flag("--chat", command->chat, "apply the chat template to the prompt");

@@ -50,12 +50,12 @@ CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std
   CLI::Option* const task =
       command
           .add_option("--task", tasks,
-                      "retrieval task, as in RULER: passkey, key-value needles or variable tracking")
+                      "retrieval task of RULER: passkey, key-value needles, variable tracking")
           ->check(CLI::IsMember(names))
           ->default_str("passkey");
   command
       .add_option("--needles", options.needles.count,
-                  "number of needles or chain steps, for all tasks except passkey")
+                  "number of needles or chain steps, unless --task is passkey")
       ->check(CLI::Range(int64_t{1}, kMostNeedles));
   command.add_option("--haystack", haystack, "text around the needles; noise: five repeated sentences")
       ->type_name("noise|FILE");

@@ -124,7 +124,7 @@ void add_score_command(CLI::App& app) {
                               "lariat score --model DIR --file questions.jsonl");
   add_model_option(sub, command->common);
   sub.add_option("-f,--file", command->file,
-                 "JSON lines with \"prompt\" and \"continuation\" or \"choices\"; -: standard input")
+                 "JSON lines: \"prompt\", \"continuation\" or \"choices\"; -: standard input")
       ->required();
   sub.add_option("--top", command->top, "report the top N tokens at each token")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));

@@ -97,9 +97,8 @@ void add_tokenize_commands(CLI::App& app) {
   auto* source = encode.add_option_group("text", "input");
   source->add_option("--text", command->text, "text");
   source->add_option("-f,--file", command->file, "text file; -: standard input");
-  auto* messages =
-      source->add_option("--messages", command->messages,
-                         "file with a JSON list of {role, content}, rendered by the chat template");
+  auto* messages = source->add_option("--messages", command->messages,
+                                      "JSON list of {role, content}, rendered by the chat template");
   source->require_option(1);
   encode.add_option("--first-tokens", command->first_tokens, "print only the first N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
