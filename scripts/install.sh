@@ -11,8 +11,7 @@ packages=(
   libhwy-dev                             # vectors
   libgtest-dev libbenchmark-dev          # tests and kernel benchmarks
 )
-[ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang libclang-rt-dev ccache python3 gcovr
-  chromium)  # tests open reports in it
+[ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang libclang-rt-dev ccache python3 gcovr)
 
 missing=()
 for package in "${packages[@]}"; do

@@ -92,20 +92,20 @@ def check_layers(copy):
         ("kernels", "kernels/step.h", include("models/spec.h")),
         ("kernels", "kernels/cpu/gemm.cpp", "#include <nlohmann/json.hpp>\n"),
         ("kernels", "kernels/cuda/linear.cu", include("engine/runtime/session.h")),
-        ("kernels", "kernels/reference/new.h", include("tools/common.h")),
+        ("kernels", "kernels/reference/new.h", include("tools/options.h")),
         ("kernels", "kernels/cuda/ptx.cuh", "#  include <CLI/CLI.hpp>\n"),
         ("models", "models/decoder.cpp", include("engine/runtime/session.h")),
-        ("models", "models/families/llama.cpp", include("tools/common.h")),
+        ("models", "models/families/llama.cpp", include("tools/options.h")),
         ("models", "models/text/regex.h", cli),
         ("models/io", "models/io/mapped_file.cpp", include("models/text/unicode.h")),
         ("models/io", "models/io/text_file.h", include("models/spec.h")),
         ("models/io", "models/io/json_file.cpp", include("kernels/backend.h")),
         ("models/text", "models/text/tokenizer.cpp", include("models/spec.h")),
         ("models/text", "models/text/bpe.h", include("kernels/backend.h")),
-        ("engine", "engine/eval/sweep.cpp", include("tools/common.h")),
+        ("engine", "engine/eval/measure/sweep.cpp", include("tools/options.h")),
         ("engine", "engine/text/chat.h", cli),
-        (runs, "engine/runtime/session.cpp", include("engine/eval/sweep.h")),
-        (runs, "engine/folder/new.h", include("engine/eval/sweep.h")),
+        (runs, "engine/runtime/session.cpp", include("engine/eval/measure/sweep.h")),
+        (runs, "engine/folder/new.h", include("engine/eval/measure/sweep.h")),
         *(("what is not a test", f"{layer}/new.cpp", include("tests/test_util.h"))
           for layer in ("kernels/cuda", "models", "engine", "tools", "examples")),
         (cuda, "kernels/cpu/gemm.cpp", "#include <cuda_runtime.h>\n"),
@@ -119,8 +119,8 @@ def check_layers(copy):
         ("models/decoder.cpp", "bool gemma(const Family& f) { return f.is(kGemma2); }\n"),
         ("kernels/cpu/gemm.cpp", 'const bool is_phi = name == "Phi3ForCausalLM";\n'),
         ("models/io/json_file.cpp", 'const char* kKind = "gpt_neox";  // read by /engine\n'),
-        ("engine/eval/sweep.cpp", 'if (spec.model_type == "qwen2") return;\n'),
-        ("tools/common.h", "struct QwenOptions {};\n"),
+        ("engine/eval/measure/sweep.cpp", 'if (spec.model_type == "qwen2") return;\n'),
+        ("tools/options.h", "struct QwenOptions {};\n"),
         ("models/gguf/gguf_config.cpp", 'if (f == "Qwen3ForCausalLM") return;\n'),
         ("models/text/tokenizer.cpp", 'if (model_of(file) == "llama" || type == "gemma2") return;\n'),
     ):
@@ -290,7 +290,7 @@ def check_tidy(copy):
     """Plants in one file per easily missed folder, and adds a file without a library. CI runs the check itself."""
     copy_of(copy, ".", ":!tests/golden", ":!configs", ":!docs")
     check = ["scripts/check_tidy.py"]
-    for name in ("engine/eval/windows.cpp", "models/text/unicode.cpp", "models/io/mapped_file.cpp"):
+    for name in ("engine/eval/measure/windows.cpp", "models/text/unicode.cpp", "models/io/mapped_file.cpp"):
         with (copy / name).open("a", encoding="utf-8") as file:
             file.write("\nbool planted(int a) { return a == a; }\n")
         finds([*check, name], copy, f"check_tidy: planted in {name}", f"{name}:", "misc-redundant-expression", "read 0 of 1 files")
@@ -305,7 +305,7 @@ def check_protections(copy):
     """check_protections.py itself tests each protection by hand; this tests that it knows the current sources."""
     copy_of(copy, "tests/faults", "tools/*.cpp", "engine", "models/io", "kernels/cpu/*.cpp")
     check_each(["tests/faults/check_protections.py", "--match"], copy, [
-        ("tools/common.cpp", lambda text: text.replace("std::signal(SIGPIPE, SIG_IGN);", ""), "closed pipe, sweep"),
+        ("tools/signals.cpp", lambda text: text.replace("std::signal(SIGPIPE, SIG_IGN);", ""), "closed pipe, sweep"),
         ("kernels/cpu/cpu_backend.cpp", "{ start_team(threads_); }", "threads: kernels/cpu/cpu_backend.cpp has 2"),
     ])  # fmt: skip
 

@@ -6,15 +6,17 @@
 #include <iostream>
 
 #include "engine/contexts/fingerprint.h"
-#include "engine/eval/sweep.h"
+#include "engine/eval/measure/sweep.h"
 #include "engine/interrupt.h"
 #include "engine/runtime/session.h"
 #include "engine/stopwatch.h"
 #include "kernels/counted.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/limits.h"
-#include "tools/common.h"
+#include "tools/commands.h"
 #include "tools/help.h"
+#include "tools/options.h"
+#include "tools/signals.h"
 
 namespace lariat {
 namespace {

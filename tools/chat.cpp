@@ -11,6 +11,7 @@
 #include "models/io/text_file.h"
 #include "tools/chat.h"
 #include "tools/help.h"
+#include "tools/signals.h"
 #include "tools/terminal.h"
 
 namespace lariat {

@@ -7,8 +7,9 @@
 #include <tuple>
 #include <utility>
 
-#include "engine/eval/divergence.h"
-#include "engine/eval/windows.h"
+#include "engine/eval/measure/divergence.h"
+#include "engine/eval/measure/windows.h"
+#include "engine/eval/render/tables.h"
 #include "kernels/counted.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
@@ -187,14 +188,14 @@ void run_divergence(const PerplexityCommand& command) {
       result = measure_divergence(session, reference, source, options, command.common.open.threads, show);
     }
     all.push_back(to_json(result, command, options));
-    if (!command.json) print(result, command.method, options);
+    if (!command.files.json) print(result, command.method, options);
     std::cout << std::flush;
     if (!result.complete) break;
   }
   options.ctx = lengths;
   // Where nothing but the scaling differs, both columns are then one by construction.
   const bool identical = same_frequencies(session, reference, options);
-  if (command.json) {
+  if (command.files.json) {
     nlohmann::ordered_json json = lengths.size() == 1 ? all[0] : nlohmann::ordered_json::object();
     json.update({{"model", to_json(command.common.model, session)},
                  {"against", to_json(other.model, reference)},

@@ -4,8 +4,10 @@
 
 #include "models/io/atomic_file.h"
 #include "models/io/json_fields.h"
-#include "tools/common.h"
+#include "tools/files.h"
 #include "tools/help.h"
+#include "tools/output.h"
+#include "tools/signals.h"
 
 namespace lariat {
 namespace {

@@ -15,6 +15,7 @@
 #include "tools/generating.h"
 #include "tools/help.h"
 #include "tools/json_lines.h"
+#include "tools/signals.h"
 
 namespace lariat {
 namespace {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "engine/text/generate.h"
-#include "tools/common.h"
+#include "tools/options.h"
 
 // Options and warnings of generate and chat.
 namespace lariat {

@@ -7,7 +7,8 @@
 #include <map>
 #include <sstream>
 
-#include "tools/common.h"
+#include "tools/commands.h"
+#include "tools/files.h"
 #include "tools/usage.h"
 
 namespace lariat {

@@ -10,6 +10,7 @@
 #include <set>
 #include <string_view>
 
+#include "engine/eval/render/tables.h"
 #include "engine/runtime/kv_cache.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/quant.h"
@@ -21,9 +22,10 @@
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 #include "models/weights.h"
-#include "tools/common.h"
+#include "tools/commands.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
+#include "tools/options.h"
 
 // Describes a model from its configuration and tensor headers.
 namespace lariat {

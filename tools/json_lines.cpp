@@ -6,10 +6,13 @@
 #include <fstream>
 #include <iostream>
 
-#include "engine/eval/token_source.h"
+#include "engine/eval/measure/token_source.h"
 #include "engine/interrupt.h"
 #include "kernels/counted.h"
+#include "kernels/error.h"
 #include "models/io/text_file.h"
+#include "tools/output.h"
+#include "tools/signals.h"
 
 namespace lariat {
 namespace {

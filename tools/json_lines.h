@@ -5,7 +5,6 @@
 
 #include "engine/runtime/logprobs.h"
 #include "models/io/json_fields.h"
-#include "tools/common.h"
 
 // Shared by score and generate --prompts: one JSON line of output per input line.
 namespace lariat {

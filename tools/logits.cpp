@@ -5,14 +5,16 @@
 #include <map>
 #include <sstream>
 
-#include "engine/eval/token_source.h"
+#include "engine/eval/measure/token_source.h"
 #include "engine/runtime/session.h"
 #include "kernels/counted.h"
 #include "models/io/text_file.h"
 #include "models/safetensors.h"
 #include "models/text/unicode.h"
-#include "tools/common.h"
+#include "tools/commands.h"
 #include "tools/help.h"
+#include "tools/options.h"
+#include "tools/signals.h"
 
 namespace lariat {
 namespace {

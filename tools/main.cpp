@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "tools/common.h"
+#include "kernels/error.h"
 #include "tools/help.h"
+#include "tools/output.h"
+#include "tools/signals.h"
 #include "tools/usage.h"
 
 namespace {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <iostream>
 
-#include "engine/eval/report.h"
-#include "engine/eval/results_csv.h"
+#include "engine/eval/render/report.h"
+#include "engine/eval/render/results_csv.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
@@ -14,18 +14,6 @@
 #include "tools/help.h"
 
 namespace lariat {
-namespace {
-
-// A share as a block, darker for more, with the counts: "██ 5/5", "▒▒ 2/5", "▓▓ 3.8/5".
-std::string heat_block(const RetrievalValue& value) {
-  static constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
-  const double share = value.share();
-  const int shade = share >= 1 ? 4 : share <= 0 ? 0 : 1 + static_cast<int>(share * 3);
-  const int decimals = value.in_parts ? 1 : 0;
-  return fmt::format("{0}{0} {1:.{2}f}/{3}", kShades[shade], value.found, decimals, value.trials);
-}
-
-}  // namespace
 
 void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride,
                             std::optional<int64_t>& max_tokens, const std::string& most, bool growing) {
@@ -69,6 +57,7 @@ CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std
 }
 
 void add_result_files(CLI::App& command, ResultFiles& files, bool pictures) {
+  command.add_flag("--json", files.json, "one JSON object on stdout")->group(kOutputOptions);
   add_output_option(command, "--csv", files.csv, "also write the results as CSV")->group(kOutputOptions);
   if (pictures)
     command.add_option("--svg", files.svg, "also write the report's figures to this folder")
@@ -83,9 +72,13 @@ void check_result_files(const ResultFiles& files) {
     throw Error(files.svg.string() + ": is not a folder; --svg writes several pictures into one");
 }
 
-void write_result_files(const ResultFiles& files, const Measurements& log) {
+void publish(const ResultFiles& files, const Measurements& log, const nlohmann::ordered_json& json,
+             const std::string& text, const nlohmann::ordered_json& more) {
+  if (!files.report.empty()) write_file_atomically(files.report, report_page(log, more));
   if (!files.csv.empty()) write_file_atomically(files.csv, results_csv(log));
   if (!files.svg.empty()) write_pictures(log, files.svg);
+  if (files.json) return print_json(json);
+  std::cout << text << std::flush;
 }
 
 void add_run_log(CLI::App& command, ResultFiles& files) {
@@ -129,70 +122,6 @@ void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, in
   print_warnings({fmt::format("{} is shorter than a prompt of {} and is repeated from its start",
                               input_name(options.hay->file), counted(length, "token"))},
                  quiet);
-}
-
-std::string duration(double seconds) {
-  const auto all = static_cast<int64_t>(std::ceil(seconds)), minutes = all / 60;
-  if (all >= 3600) return fmt::format("{}:{:02}:{:02}", minutes / 60, minutes % 60, all % 60);
-  return fmt::format("{}:{:02}", minutes, all % 60);
-}
-
-void Meter::show(double done, const std::string& note) {
-  const double spent = seconds_since(start_);
-  std::string left;
-  if (done > 0.0 && spent >= 1.0) left = duration(spent * (1.0 - done) / done) + " left";
-  bar_.update(static_cast<int64_t>(kSteps * done), note + left);
-  if (quiet_ || bar_.visible() || seconds_since(line_) < line_seconds_) return;
-  line_ = Stopwatch::now();
-  say(fmt::format("{}: {:.0f} % done in {}, {}{}", label_, std::floor(100 * done), duration(spent), note,
-                  left));
-}
-
-std::string margin(double standard_error, int decimals) {
-  return !std::isfinite(standard_error) ? "" : "± " + fixed(standard_error, decimals);
-}
-
-std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<int64_t> widths;  // columns on a terminal
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], count_chars(row[i]));
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string space(static_cast<size_t>(widths[i] - count_chars(row[i])), ' ');
-      line += (i == 0 ? row[i] + space : "  " + space + row[i]);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
-}
-
-std::string heat_map(const SweepTable& table, const Column& column) {
-  std::vector<std::vector<std::string>> rows = {{"depth"}};
-  for (const int64_t length : table.lengths) rows[0].push_back(std::to_string(length));
-  for (const double depth : table.depths) {
-    rows.push_back({fmt::format("{:.0f} %", 100 * depth)});
-    for (const int64_t length : table.lengths) {
-      const auto* value = find_cell(table.passkey, {column, length, depth});
-      rows.back().push_back(value ? heat_block(*value) : "-");
-    }
-  }
-  rows.push_back({"all"});
-  for (const int64_t length : table.lengths) {
-    const auto value = table.retrieval(column, length);
-    if (!value) {
-      rows.back().emplace_back("-");
-      continue;
-    }
-    const auto [low, high] = value->interval();
-    rows.back().push_back(
-        fmt::format("{:.0f} % ({:.0f}–{:.0f})", 100 * value->share(), 100 * low, 100 * high));
-  }
-  return aligned_table(rows);
 }
 
 }  // namespace lariat

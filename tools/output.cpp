@@ -1,12 +1,12 @@
+#include "tools/output.h"
+
 #include <fmt/ostream.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <iostream>
 #include <set>
 
 #include "models/text/unicode.h"
-#include "tools/common.h"
 
 namespace lariat {
 namespace {
@@ -51,19 +51,6 @@ void print_warnings(const std::vector<std::string>& lines, bool quiet) {
   }
 }
 
-void warn_idle(const CommonOptions& options, std::vector<std::string> names, const std::string& why) {
-  std::erase_if(names, [&](const std::string& name) { return options.command->count(name) == 0; });
-  if (names.empty()) return;
-  const char* change = names.size() == 1 ? "has" : "have";
-  print_warnings({fmt::format("{} {} no effect {}", fmt::join(names, ", "), change, why)}, options.quiet);
-}
-
-void warn_of_still_scale(const CommonOptions& options, const RopeScaling& rope) {
-  if (rope.depends_on_length()) return;
-  warn_idle(options, {"--rope-steps", "--rope-cache"},
-            "without a dynamic scale; use --rope-scaling dynamic-yarn");
-}
-
 Progress::Progress(std::string label, int64_t total, bool quiet)
     : label_(std::move(label)), total_(total), visible_(!quiet && isatty(STDERR_FILENO) == 1) {}
 
@@ -85,6 +72,27 @@ void Progress::update(int64_t done, const std::string& note) {
 void Progress::clear() {
   if (drawn_) fmt::print(std::cerr, "\r\033[K");
   drawn_ = false;
+}
+
+std::string duration(double seconds) {
+  const auto all = static_cast<int64_t>(std::ceil(seconds)), minutes = all / 60;
+  if (all >= 3600) return fmt::format("{}:{:02}:{:02}", minutes / 60, minutes % 60, all % 60);
+  return fmt::format("{}:{:02}", minutes, all % 60);
+}
+
+void Meter::show(double done, const std::string& note) {
+  const double spent = seconds_since(start_);
+  std::string left;
+  if (done > 0.0 && spent >= 1.0) left = duration(spent * (1.0 - done) / done) + " left";
+  bar_.update(static_cast<int64_t>(kSteps * done), note + left);
+  if (quiet_ || bar_.visible() || seconds_since(line_) < line_seconds_) return;
+  line_ = Stopwatch::now();
+  say(fmt::format("{}: {:.0f} % done in {}, {}{}", label_, std::floor(100 * done), duration(spent), note,
+                  left));
+}
+
+std::string margin(double standard_error, int decimals) {
+  return !std::isfinite(standard_error) ? "" : "± " + fixed(standard_error, decimals);
 }
 
 std::string one_line(const std::string& text) {

@@ -1,4 +1,4 @@
-#include "engine/eval/passkey.h"
+#include "engine/eval/measure/passkey.h"
 
 #include <fmt/format.h>
 
@@ -8,15 +8,17 @@
 #include <memory>
 
 #include "engine/contexts/memory_check.h"
-#include "engine/eval/report.h"
-#include "engine/eval/results_csv.h"
-#include "engine/eval/run_log.h"
-#include "engine/eval/sweep.h"
+#include "engine/eval/measure/run_log.h"
+#include "engine/eval/measure/sweep.h"
+#include "engine/eval/render/report.h"
+#include "engine/eval/render/results_csv.h"
+#include "engine/eval/render/tables.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "tools/generating.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
+#include "tools/signals.h"
 
 namespace lariat {
 namespace {
@@ -27,9 +29,8 @@ struct PasskeyCommand {
   PasskeyOptions passkeys;
   std::vector<std::string> tasks = {"passkey"};
   std::string haystack = "noise";
-  std::filesystem::path report;
   ResultFiles files;
-  bool chat = false, json = false;
+  bool chat = false;
 };
 
 bool several(const PasskeyCommand& command) { return command.tasks.size() > 1; }
@@ -176,31 +177,14 @@ void publish(const PasskeyCommand& command, const Engine& runtime, const std::ve
       records.records.push_back(record_of(records.plan, cell, one.needles.task));
   }
   const SweepTable table = tabulate(records);
-  nlohmann::ordered_json tasks, rows;
+  nlohmann::ordered_json tasks;
   for (const Measured& one : all) tasks.push_back(to_json(command, one, records.plan, table));
   nlohmann::ordered_json json = several(command) ? nlohmann::ordered_json{{"tasks", tasks}} : tasks[0];
   json.update({{"complete", complete}, {"quantize", runtime.model.quantization()}});
-  if (!command.report.empty()) {
-    std::string hidden;
-    for (const Measured& one : all) {
-      if (several(command)) hidden += (hidden.empty() ? "" : " ") + one.column.name() + ": ";
-      hidden += hidden_in(one.needles, command.passkeys.hay->file.filename().string());
-    }
-    nlohmann::ordered_json data = json;
-    data.update({{"sweep", to_json(records.plan)},
-                 {"things", several(command) ? "Needles" : things_of(all.front().needles.task)},
-                 {"chat", command.chat},
-                 {"hidden", hidden}});
-    for (const Record& record : records.records) rows.push_back(labelled(records.plan, record));
-    if (several(command)) data.update({{"results", rows}});
-    add_pictures(data, records);
-    write_file_atomically(command.report, report_page(data));
-  }
-  write_result_files(command.files, records);
-  if (command.json) return print_json(json);
+  std::string text;
   for (const Measured& one : all)
-    std::cout << (several(command) ? one.column.name() + "\n" : "") << heat_map(table, one.column)
-              << std::flush;
+    text += (several(command) ? one.column.name() + "\n" : "") + heat_map(table, one.column);
+  publish(command.files, records, json, text, json);
 }
 
 void run(PasskeyCommand& command) {
@@ -259,8 +243,7 @@ void add_passkey_command(CLI::App& app) {
   add_passkey_options(sub, command->passkeys, command->tasks, command->haystack)->delimiter(',');
   auto* chat = sub.add_flag("--chat", command->chat, "apply the chat template to the prompt");
   add_template_var_option(sub, command->common)->needs(chat);
-  add_output_option(sub, "--report", command->report, "write an HTML report");
-  sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
+  add_output_option(sub, "--report", command->files.report, "write an HTML report");
   add_result_files(sub, command->files, true);
   add_run_log(sub, command->files);
   add_common_options(sub, command->common);

@@ -8,31 +8,34 @@
 
 #include "engine/contexts/fingerprint.h"
 #include "engine/contexts/saved_context.h"
-#include "engine/eval/results_csv.h"
-#include "engine/eval/run_log.h"
+#include "engine/eval/measure/run_log.h"
+#include "engine/eval/render/results_csv.h"
+#include "engine/eval/render/tables.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
+#include "tools/signals.h"
 
 namespace lariat {
 namespace {
 
 // The losses by position, for which a growing context is read.
-void print_growing(const PerplexityResult& result) {
+std::string growing_rows(const PerplexityResult& result) {
   std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& bucket : result.positions) {
     if (bucket.tokens == 0) continue;  // not reached
     rows.push_back({fmt::format("{} - {}", bucket.from, bucket.to - 1), std::to_string(bucket.tokens),
                     fixed(bucket.mean(), 4), fixed(bucket.ppl(), 4), margin(bucket.standard_error(), 4)});
   }
-  std::cout << aligned_table(rows) << "\n";
+  return aligned_table(rows) + "\n";
 }
 
-void print_table(const std::vector<PerplexityResult>& results) {
+std::string table_of(const std::vector<PerplexityResult>& results) {
+  std::string text;
   for (const auto& result : results) {
-    if (result.method == PerplexityMethod::kGrowing) print_growing(result);
+    if (result.method == PerplexityMethod::kGrowing) text += growing_rows(result);
   }
   std::vector<std::vector<std::string>> rows = {{"ctx", "stride", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& result : results) {
@@ -40,7 +43,7 @@ void print_table(const std::vector<PerplexityResult>& results) {
                     std::to_string(result.tokens), fixed(result.mean(), 4), fixed(result.ppl(), 4),
                     margin(result.standard_error(), 4)});
   }
-  std::cout << aligned_table(rows) << std::flush;
+  return text + aligned_table(rows);
 }
 
 // A line of JSON for each length: the losses of the text's tokens, and these.
@@ -114,12 +117,10 @@ void publish(const PerplexityCommand& command, const Engine& engine, const Plan&
     records.records.push_back(record_of(result, engine));
     rows.push_back(to_json(result, plan, records.records.back()));
   }
-  write_result_files(command.files, records);
-  if (!command.json) return print_table(results);
   nlohmann::ordered_json json = {{"results", rows}};
   if (command.one_piece()) json.update({{"context_tokens", context_tokens}});
   json.update({{"quantize", engine.model.quantization()}});
-  print_json(json);
+  publish(command.files, records, json, table_of(results));
 }
 
 void run(const PerplexityCommand& command) {
@@ -189,7 +190,7 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
   const bool growing = command.method == "growing";
   if (!growing) warn_idle(command.common, {"--step"}, with_method);
   if (command.method != "sliding") warn_idle(command.common, {"--stride"}, with_method);
-  if (!growing && !command.json) warn_idle(command.common, {"--buckets"}, "but what --json prints");
+  if (!growing && !command.files.json) warn_idle(command.common, {"--buckets"}, "but what --json prints");
   PerplexityOptions options{.ctx = command.ctx,
                             .stride = command.stride,
                             .step = command.step > 0 ? command.step : default_step(engine.session_options),
@@ -237,7 +238,6 @@ void add_perplexity_command(CLI::App& app) {
   add_output_option(sub, "--save-cache", command->save_cache,
                     "score the text in one piece and save its context");
   add_output_option(sub, "--losses", command->losses, "write each token's loss as JSON lines");
-  sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_result_files(sub, command->files, false);
   add_run_log(sub, command->files);
   add_against_options(sub, command->against);

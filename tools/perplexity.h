@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/eval/perplexity.h"
-#include "tools/common.h"
+#include "engine/eval/measure/perplexity.h"
 #include "tools/measuring.h"
+#include "tools/options.h"
 
 // `lariat perplexity`, alone or with --against: how far a model is from another, or from itself run in
 // another way.
@@ -34,7 +34,6 @@ struct PerplexityCommand {
   ContextOptions load_cache;
   std::filesystem::path save_cache, losses;
   ResultFiles files;
-  bool json = false;
   bool one_piece() const { return !load_cache.empty() || !save_cache.empty(); }
 };
 // The measurement that the command asks for. Says so where the text is shorter than the window that would be

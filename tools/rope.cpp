@@ -5,15 +5,16 @@
 #include <iostream>
 #include <numbers>
 
-#include "engine/eval/rope_svg.h"
+#include "engine/eval/render/rope_svg.h"
 #include "kernels/counted.h"
 #include "models/config.h"
 #include "models/families/gate.h"
 #include "models/io/atomic_file.h"
 #include "models/model_files.h"
 #include "models/positions/position_method.h"
-#include "tools/common.h"
+#include "tools/commands.h"
 #include "tools/help.h"
+#include "tools/options.h"
 
 namespace lariat {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/eval/score.h"
+#include "engine/eval/measure/score.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +7,8 @@
 #include "kernels/counted.h"
 #include "tools/help.h"
 #include "tools/json_lines.h"
+#include "tools/options.h"
+#include "tools/signals.h"
 
 namespace lariat {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/eval/sweep.h"
+#include "engine/eval/measure/sweep.h"
 
 #include <fmt/format.h>
 
@@ -7,13 +7,16 @@
 #include <regex>
 #include <set>
 
-#include "engine/eval/report.h"
+#include "engine/eval/render/report.h"
+#include "engine/eval/render/tables.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/positions/position_method.h"
-#include "tools/common.h"
+#include "tools/commands.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
+#include "tools/options.h"
+#include "tools/signals.h"
 
 namespace lariat {
 namespace {
@@ -23,12 +26,12 @@ struct SweepCommand {
   SweepOptions sweep;
   std::string method = "sliding", haystack = "noise", shard;
   std::vector<std::string> tasks = {"passkey"};
-  std::filesystem::path report, losses;
+  std::filesystem::path losses;
   ResultFiles files;
   std::vector<std::filesystem::path> merge;
   std::string relative_to;
   std::vector<std::string> ranges;
-  bool json = false, differences = false;
+  bool differences = false;
 };
 
 // The view that --relative-to and --ranges describe.
@@ -56,16 +59,9 @@ View view_of(const SweepCommand& command, const Plan& plan) {
   return view;
 }
 
-// Writes the report and prints the results, which may be incomplete.
 void publish(const SweepCommand& command, Measurements log) {
   log.view = view_of(command, log.plan);
-  if (!command.report.empty()) write_file_atomically(command.report, sweep_report(log));
-  write_result_files(command.files, log);
-  if (command.json) {
-    print_json(sweep_json(log));
-  } else {
-    print_tables(tabulate(log), command.differences);
-  }
+  publish(command.files, log, sweep_json(log), tables_text(tabulate(log), command.differences));
 }
 
 // Options that --merge uses; it refuses the others, which it would ignore.
@@ -113,7 +109,7 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
   std::error_code ec;
   std::string names;
   for (int64_t i = 0; i < options.shard_count; ++i) {
-    const auto file = log_beside(command.report, i, options.shard_count);
+    const auto file = log_beside(command.files.report, i, options.shard_count);
     names += " " + file.string();
     if (std::filesystem::exists(file, ec)) files.push_back(file);
   }
@@ -123,7 +119,7 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
   }
   if (!command.common.quiet) {
     say(fmt::format("shard {} of {} is done; when all are: lariat sweep --merge{} --report {}",
-                    options.shard_index, options.shard_count, names, command.report.string()));
+                    options.shard_index, options.shard_count, names, command.files.report.string()));
   }
 }
 
@@ -141,7 +137,7 @@ void read_shard(const std::string& text, SweepOptions& sweep) {
 }
 
 void check_usage(const SweepCommand& command) {
-  if (command.report.empty()) {
+  if (command.files.report.empty()) {
     throw UsageError("sweep needs --report OUT.html (the results are kept beside it)");
   }
   if (!command.merge.empty()) return check_merge_usage(*command.common.command);
@@ -189,7 +185,7 @@ void run(SweepCommand& command, CommandFiles files) {
   const int64_t shards = options.shard_count;
   std::filesystem::path file = command.files.results;
   if (file.empty()) {
-    file = log_beside(command.report, options.shard_index, shards);
+    file = log_beside(command.files.report, options.shard_index, shards);
     files.outputs.push_back({"its results in " + file.string(), file});
     check_outputs(files);
   }
@@ -283,7 +279,7 @@ void add_sweep_command(CLI::App& app) {
       "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report sweep.html");
   set_usage(sub, "--model DIR --report FILE [options]\n--merge FILE ... --report FILE");
   add_model_option(sub, command->common, false);
-  add_output_option(sub, "--report", command->report, "HTML report; results are saved next to it");
+  add_output_option(sub, "--report", command->files.report, "HTML report; results are saved next to it");
   sub.add_option("-f,--file", sweep.text, "text for perplexity; default: heldout.txt in the model's folder");
   sub.add_option("--scalings", sweep.scalings,
                  "scalings; model: as in config.json. A position method (" + known_position_methods(", ") +
@@ -303,7 +299,6 @@ void add_sweep_command(CLI::App& app) {
   sub.add_option("--ranges", command->ranges, "positions of a growing context to compare at")
       ->delimiter(',')
       ->type_name("FROM-TO,...");
-  sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);
   add_result_files(sub, command->files, true);
   add_common_options(sub, command->common);
   // Refused with a reason (check_usage), so the help does not offer them.

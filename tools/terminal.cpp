@@ -10,9 +10,10 @@
 #include <cstdio>
 #include <utility>
 
+#include "kernels/error.h"
 #include "models/io/text_file.h"
 #include "models/text/unicode.h"
-#include "tools/common.h"
+#include "tools/signals.h"
 
 namespace lariat {
 namespace {

@@ -2,13 +2,14 @@
 
 #include <iostream>
 
-#include "engine/eval/token_source.h"
+#include "engine/eval/measure/token_source.h"
 #include "models/io/text_file.h"
 #include "models/model_files.h"
 #include "models/text/chat_template.h"
 #include "models/text/unicode.h"
-#include "tools/common.h"
+#include "tools/commands.h"
 #include "tools/help.h"
+#include "tools/options.h"
 
 namespace lariat {
 namespace {

@@ -61,6 +61,23 @@ Column parse_column(std::string_view name) {
 
 // --- records and plans ---
 
+void LossSum::add(double loss) { *this += {1, loss, loss * loss}; }
+
+LossSum& LossSum::operator+=(const LossSum& other) {
+  tokens += other.tokens;
+  nll += other.nll;
+  squares += other.squares;
+  return *this;
+}
+
+double LossSum::ppl() const { return tokens == 0 ? std::nan("") : std::exp(mean()); }
+
+double LossSum::mean_error() const {
+  if (tokens < 2) return std::nan("");
+  const auto n = static_cast<double>(tokens);
+  return std::sqrt(std::max(squares / n - mean() * mean(), 0.0) / (n - 1));
+}
+
 Record Record::of(const Unit& unit) {
   static const decltype(value) kEmpty[] = {Growing{}, Retrieval{}, Loss{}, Speed{}, LossPart{}};
   return {unit.column, unit.length, kEmpty[static_cast<size_t>(unit.kind)]};
@@ -155,6 +172,11 @@ void Plan::join(const Plan& other) {
   methods.update(other.methods);
 }
 
+// The key of all trials of a task at one depth.
+static std::string cell_key(const Unit& unit, double depth, NeedleTask task) {
+  return Record{unit.column, unit.length, Retrieval{.depth = depth, .task = task}}.key();
+}
+
 std::set<std::string> Measurements::keys() const {
   std::set<std::string> keys;
   for (const Record& record : records) keys.insert(record.key());
@@ -162,13 +184,19 @@ std::set<std::string> Measurements::keys() const {
 }
 
 std::vector<Unit> Measurements::missing(std::vector<Unit> units) const {
-  const auto have = keys();
+  const Plan::Passkey& passkey = plan.passkey;
+  std::set<std::string> have;
+  for (const Record& record : records) {
+    const auto* found = std::get_if<Retrieval>(&record.value);
+    have.insert(found == nullptr ? record.key()
+                                 : cell_key(record.unit(), found->depth, found->task.value_or(passkey.task)));
+  }
+  const auto tasks = passkey.tasks.empty() ? std::vector{passkey.task} : passkey.tasks;
   std::erase_if(units, [&](const Unit& unit) {
-    Record record = Record::of(unit);
-    if (unit.kind != Kind::kPasskey) return have.contains(record.key());
-    return std::ranges::all_of(plan.passkey.depths, [&](double depth) {
-      record.value = Retrieval{.depth = depth};
-      return have.contains(record.key());
+    if (unit.kind != Kind::kPasskey) return have.contains(Record::of(unit).key());
+    return std::ranges::all_of(tasks, [&](NeedleTask task) {
+      return std::ranges::all_of(passkey.depths,
+                                 [&](double depth) { return have.contains(cell_key(unit, depth, task)); });
     });
   });
   return units;

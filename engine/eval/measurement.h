@@ -65,6 +65,24 @@ struct Unit {
 
 // --- records ---
 
+// Losses of scored tokens, -ln p(token | its window so far) in nats.
+struct LossSum {
+  int64_t tokens = 0;           // n
+  double nll = 0, squares = 0;  // the sums of the losses and of their squares
+
+  void add(double loss);
+  double mean() const { return nll / static_cast<double>(tokens); }
+  double mean_error() const;  // sqrt((mean(loss^2) - mean(loss)^2) / (n - 1)); NaN of fewer than 2 tokens
+  double ppl() const;         // exp(nll / n)
+  double standard_error() const { return ppl() * mean_error(); }
+  LossSum& operator+=(const LossSum& other);
+};
+
+// The losses of the scored tokens at window positions [from, to).
+struct PositionBucket : LossSum {
+  int64_t from = 0, to = 0;
+};
+
 // The mean loss at positions [from, to), in nats, with its standard error; NaN where it is not finite.
 struct PositionLoss {
   int64_t from = 0, to = 0, tokens = 0;

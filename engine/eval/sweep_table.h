@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "engine/eval/measurement.h"
-#include "engine/eval/perplexity.h"
 
 namespace lariat {
 

@@ -1,4 +1,4 @@
-#include "engine/eval/divergence.h"
+#include "engine/eval/measure/divergence.h"
 
 #include <map>
 

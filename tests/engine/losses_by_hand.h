@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <random>
 
-#include "engine/eval/perplexity.h"
+#include "engine/eval/measure/perplexity.h"
 #include "tests/engine/engine_test_util.h"
 
 // The definitions of losses once more, in double and with nothing shared between windows: measured ones are

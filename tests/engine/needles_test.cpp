@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/eval/passkey.h"
+#include "engine/eval/measure/passkey.h"
 #include "tests/test_util.h"
 
 namespace lariat::test {

@@ -1,4 +1,4 @@
-#include "engine/eval/passkey.h"
+#include "engine/eval/measure/passkey.h"
 
 #include <fmt/core.h>
 

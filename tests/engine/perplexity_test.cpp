@@ -1,4 +1,4 @@
-#include "engine/eval/perplexity.h"
+#include "engine/eval/measure/perplexity.h"
 
 #include "engine/rope_options.h"
 #include "kernels/reference/reference_backend.h"

@@ -1,4 +1,4 @@
-#include "engine/eval/rope_svg.h"
+#include "engine/eval/render/rope_svg.h"
 
 #include <gtest/gtest.h>
 

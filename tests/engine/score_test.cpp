@@ -1,5 +1,5 @@
 // Scores of continuations: transformers' numbers, whatever is shared, and with how much of it read.
-#include "engine/eval/score.h"
+#include "engine/eval/measure/score.h"
 
 #include <numeric>
 

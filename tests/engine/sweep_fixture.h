@@ -1,6 +1,6 @@
 #pragma once
-#include "engine/eval/run_log.h"
-#include "engine/eval/sweep.h"
+#include "engine/eval/measure/run_log.h"
+#include "engine/eval/measure/sweep.h"
 #include "tests/engine/engine_test_util.h"
 
 // Shared by the tests of sweeps: records written by hand, and a small model that is measured.

@@ -1,13 +1,13 @@
-#include "engine/eval/sweep.h"
+#include "engine/eval/measure/sweep.h"
 
 #include <algorithm>
 #include <map>
 #include <regex>
 #include <sstream>
 
-#include "engine/eval/report.h"
+#include "engine/eval/measure/windows.h"
+#include "engine/eval/render/report.h"
 #include "engine/eval/sweep_table.h"
-#include "engine/eval/windows.h"
 #include "engine/stopwatch.h"
 #include "models/text/unicode.h"
 #include "tests/engine/sweep_fixture.h"

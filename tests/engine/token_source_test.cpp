@@ -1,4 +1,4 @@
-#include "engine/eval/token_source.h"
+#include "engine/eval/measure/token_source.h"
 
 #include <gtest/gtest.h>
 

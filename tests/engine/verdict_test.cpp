@@ -7,9 +7,9 @@
 #include <random>
 #include <regex>
 
-#include "engine/eval/report.h"
-#include "engine/eval/results_csv.h"
-#include "engine/eval/sweep_svg.h"
+#include "engine/eval/render/report.h"
+#include "engine/eval/render/results_csv.h"
+#include "engine/eval/render/sweep_svg.h"
 #include "tests/engine/sweep_fixture.h"
 
 namespace lariat::test {
@@ -299,8 +299,8 @@ TEST_F(Verdicts, SpeakOfTheTask) {
   log_.plan.passkey.task = NeedleTask::kMultivalue;
   for (const char* scaling : {"none", "yarn"}) add_found(scaling, 400, 0);
   EXPECT_TRUE(said("400 | multivalue"));
-  const std::string page = sweep_report(log_);
-  EXPECT_TRUE(names(page, "things | multivalue"));
+  const std::string page = report_page(log_);
+  EXPECT_TRUE(names(page, "<h2>Numbers (multivalue) found"));
   EXPECT_FALSE(names(Json(sentences()).dump(), "passkeys"));
 }
 

@@ -1,5 +1,5 @@
 // The ids of --tokens and --tokens-file.
-#include "engine/eval/token_source.h"
+#include "engine/eval/measure/token_source.h"
 
 #include "tests/fuzz/fuzz.h"
 

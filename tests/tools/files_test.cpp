@@ -2,7 +2,6 @@
 #include <set>
 
 #include "tests/tools/chat_program.h"
-#include "tools/common.h"
 #include "tools/help.h"
 
 namespace lariat::test {

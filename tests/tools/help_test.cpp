@@ -5,7 +5,7 @@
 #include <set>
 
 #include "tests/tools/program.h"
-#include "tools/common.h"
+#include "tools/output.h"
 
 namespace lariat::test {
 namespace {

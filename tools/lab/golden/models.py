@@ -167,7 +167,7 @@ def error_of_mean(values):
 
 
 def figures(model, reference, tokens):
-    """The metrics of llama.cpp's `llama-perplexity --kl-divergence` (engine/eval/divergence.h); the ratio's standard error uses
+    """The metrics of llama.cpp's `llama-perplexity --kl-divergence` (engine/eval/measure/divergence.h); the ratio's standard error uses
     the covariance of both losses."""
     ln_p, ln_r = log_softmax(model), log_softmax(reference)
     kl = (np.exp(ln_r) * (ln_r - ln_p)).sum(axis=1)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The tables of docs/checkpoints.md: lariat's messages for unusual or unsupported checkpoints.
+"""Writes the tables of docs/checkpoints.md: the messages for checkpoints that differ from their config.
 
     tools/lab/tables/checkpoints_table.py build/lariat [SHARED]
 
-Each row is a run of the program on a tiny checkpoint of tests/golden with one change, or, in the last table, on a config of
-SHARED/configs with reduced shapes and random weights; SHARED/tokenizers adds rows to the table of tokenizer keys. Needs torch and
-safetensors.
+Each row is a run of the program on a tiny checkpoint of tests/golden with one change. The last table runs the configs in
+SHARED/configs with small shapes and random weights. SHARED/tokenizers adds rows to the table of tokenizer keys. Needs
+torch and safetensors.
 """
 
 import json
@@ -44,8 +44,8 @@ class Program:
 
 
 def kind(code, before, after, stderr):
-    """Effect of a key, by runs without and with it."""
-    return "refused" if code else "warned" if stderr else "heeded" if after != before else "harmless"
+    """The effect of a key, from two runs without it and with it."""
+    return "refused" if code else "warned" if stderr else "used" if after != before else "harmless"
 
 
 def spoken(text):
@@ -53,18 +53,18 @@ def spoken(text):
 
 
 def row(what, run):
-    """description, lariat's stderr, exit code"""
+    """Cells: checkpoint, message on stderr, exit code."""
     code, _, text = run
-    return [what, spoken(text) or "nothing: it runs", code]
+    return [what, spoken(text) or "none", code]
 
 
-def write(mark, rows, head=("checkpoint", "what lariat prints on stderr", "exit code")):
+def write(mark, rows, head=("checkpoint", "message on stderr", "exit code")):
     pages.replace(DOCUMENT, mark, pages.table(head, rows))
 
 
 def changed(folder, base, config=None, add=None):
-    """A copy of a golden checkpoint with replaced config keys and tensors: zeros of a shape, a copy of another tensor, or removed
-    (None)."""
+    """A copy of a golden checkpoint with other config keys and tensors. A shape adds a tensor of ones (biases of zeros are
+    ignored), a name a copy of another tensor, and None removes the tensor."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     keys = json.loads((GOLDEN / base / "config.json").read_text()) | (config or {})
@@ -74,7 +74,7 @@ def changed(folder, base, config=None, add=None):
         if value is None:
             del tensors[name]
         else:
-            tensors[name] = tensors[value].clone() if isinstance(value, str) else torch.zeros(value)
+            tensors[name] = tensors[value].clone() if isinstance(value, str) else torch.ones(value)
     save_file(tensors, folder / "model.safetensors")
     return folder
 
@@ -82,50 +82,50 @@ def changed(folder, base, config=None, add=None):
 LAYER = "model.layers.0."
 EMBED, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
-# (description, golden checkpoint, keys, tensors)
+# (name of the row, golden checkpoint, keys, tensors)
 GATE = [
-    ("a bias that no key speaks of", "llama_gqa", {}, {LAYER + "self_attn.q_proj.bias": [64]}),
-    ("a bias that the family never has", "qwen2", {}, {LAYER + "self_attn.o_proj.bias": [32]}),
-    ("norms of q and k", "llama_gqa", {}, {LAYER + "self_attn.q_norm.weight": [16]}),
+    ("a bias without a config key", "llama_gqa", {}, {LAYER + "self_attn.q_proj.bias": [64]}),
+    ("a bias that the family does not have", "qwen2", {}, {LAYER + "self_attn.o_proj.bias": [32]}),
+    ("q and k norms", "llama_gqa", {}, {LAYER + "self_attn.q_norm.weight": [16]}),
     ("post-norms", "llama_gqa", {}, {LAYER + "post_feedforward_layernorm.weight": [32]}),
     ("attention sinks", "llama_gqa", {}, {LAYER + "self_attn.sinks": [4]}),
-    ("a bias of the head", "llama_gqa", {}, {"lm_head.bias": [61]}),
+    ("an lm_head bias", "llama_gqa", {}, {"lm_head.bias": [61]}),
     ("LoRA tensors", "llama_gqa", {}, {LAYER + "self_attn.q_proj.lora_A.weight": [4, 32]}),
     ("weight_scale", "llama_gqa", {}, {LAYER + "self_attn.q_proj.weight_scale": [64]}),
     ("surplus layers", "llama_gqa", {"num_hidden_layers": 1}, {}),
     ("rotary_emb.inv_freq", "llama_gqa", {}, {LAYER + "self_attn.rotary_emb.inv_freq": [8]}),
     ("a vision tower", "llama_gqa", {}, {"vision_tower.a": [4], "vision_tower.b": [4]}),
-    ("tied, and an equal head", "llama_mqa_tied", {}, {HEAD: EMBED}),
-    ("tied, and another head", "llama_mqa_tied", {}, {HEAD: [64, 32]}),
-    ("architectures against model_type", "llama_gqa", {"model_type": "qwen2"}, {}),
-    ("a model_type that nothing here has", "llama_gqa", {"model_type": "kimi_k2"}, {}),
-    ("an architecture written wrongly", "llama_gqa", {"architectures": ["LlamaForCasualLM"]}, {}),
-    ("the text part of an image model, likewise", "llava", {"text_config": {"model_type": "lama"}}, {}),
+    ("tied embeddings with an equal lm_head", "llama_mqa_tied", {}, {HEAD: EMBED}),
+    ("tied embeddings with a different lm_head", "llama_mqa_tied", {}, {HEAD: [64, 32]}),
+    ("architectures contradicts model_type", "llama_gqa", {"model_type": "qwen2"}, {}),
+    ("unknown model_type", "llama_gqa", {"model_type": "kimi_k2"}, {}),
+    ("misspelt architecture", "llama_gqa", {"architectures": ["LlamaForCasualLM"]}, {}),
+    ("misspelt model_type of a text part", "llava", {"text_config": {"model_type": "lama"}}, {}),
     ("is_causal", "llama_gqa", {"is_causal": False}, {}),
-    ("a multiplier of Granite, on a Llama", "llama_gqa", {"embedding_multiplier": 12.0}, {}),
-    ("the same, neutral", "llama_gqa", {"embedding_multiplier": 1.0}, {}),
-    ("the same, on a Granite", "granite", {"embedding_multiplier": 12.0}, {}),
-    ("a multiplier of MiniCPM", "llama_gqa", {"scale_depth": 1.4}, {}),
-    ("a soft-cap of Gemma 2, on a Llama", "llama_gqa", {"attn_logit_softcapping": 50.0}, {}),
-    ("the same, on a Gemma 3", "gemma3", {"attn_logit_softcapping": 50.0}, {}),
-    ("the same, on a Gemma 2", "gemma2", {"attn_logit_softcapping": 50.0}, {}),
-    ("layers without RoPE, on a Llama", "llama_gqa", {"no_rope_layers": [1, 0]}, {}),
-    ("the same, on a SmolLM3", "smollm3", {"no_rope_layers": [1, 0, 1, 1]}, {}),
-    ("experts", "llama_gqa", {"num_local_experts": 8}, {}),
-    ("clip_qkv", "llama_gqa", {"clip_qkv": 8.0}, {}),
-    ("ALiBi", "llama_gqa", {"alibi": True}, {}),
-    ("hidden_activation, on a Llama", "llama_gqa", {"hidden_activation": "gelu_pytorch_tanh"}, {}),
-    ("dual chunk attention, on a Llama", "llama_gqa", {"dual_chunk_attention_config": {"chunk_size": 262144}}, {}),
-    ("the same, on a Qwen2", "qwen2", {"dual_chunk_attention_config": {"chunk_size": 262144}}, {}),
+    ("Granite multiplier on a Llama", "llama_gqa", {"embedding_multiplier": 12.0}, {}),
+    ("the same, with a neutral value", "llama_gqa", {"embedding_multiplier": 1.0}, {}),
+    ("the same on a Granite", "granite", {"embedding_multiplier": 12.0}, {}),
+    ("MiniCPM multiplier on a Llama", "llama_gqa", {"scale_depth": 1.4}, {}),
+    ("Gemma 2 soft-cap on a Llama", "llama_gqa", {"attn_logit_softcapping": 50.0}, {}),
+    ("the same on a Gemma 3", "gemma3", {"attn_logit_softcapping": 50.0}, {}),
+    ("the same on a Gemma 2", "gemma2", {"attn_logit_softcapping": 50.0}, {}),
+    ("layers without RoPE on a Llama", "llama_gqa", {"no_rope_layers": [1, 0]}, {}),
+    ("the same on a SmolLM3", "smollm3", {"no_rope_layers": [1, 0, 1, 1]}, {}),
+    ("experts on a Llama", "llama_gqa", {"num_local_experts": 8}, {}),
+    ("clip_qkv on a Llama", "llama_gqa", {"clip_qkv": 8.0}, {}),
+    ("ALiBi on a Llama", "llama_gqa", {"alibi": True}, {}),
+    ("hidden_activation on a Llama", "llama_gqa", {"hidden_activation": "gelu_pytorch_tanh"}, {}),
+    ("dual chunk attention on a Llama", "llama_gqa", {"dual_chunk_attention_config": {"chunk_size": 262144}}, {}),
+    ("the same on a Qwen2", "qwen2", {"dual_chunk_attention_config": {"chunk_size": 262144}}, {}),
     ("attn_factor", "llama_gqa", {"rope_parameters": YARN | {"attn_factor": 1.5}}, {}),
-    ("llama_4_scaling_beta, on a Llama", "llama_gqa", {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}}, {}),
-    ("biases in front of OLMo 2's norms", "olmo2", {"attention_bias": True}, {}),
+    ("llama_4_scaling_beta on a Llama", "llama_gqa", {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.1}}, {}),
+    ("attention biases in OLMo 2", "olmo2", {"attention_bias": True}, {}),
     ("biases of InternLM 2's fused projections", "internlm2", {"bias": True}, {}),
-    ("a Gemma 3 for embeddings", "gemma3", {"use_bidirectional_attention": True}, {}),
-    ("norms of q and k that are missing", "gemma3", {}, {LAYER + "self_attn.q_norm.weight": None}),
-    ("the same, on a MiniMind", "minimind", {}, {f"model.layers.{i}.self_attn.{x}_norm.weight": None
+    ("Gemma 3 with bidirectional attention", "gemma3", {"use_bidirectional_attention": True}, {}),
+    ("missing q and k norms", "gemma3", {}, {LAYER + "self_attn.q_norm.weight": None}),
+    ("the same on a MiniMind", "minimind", {}, {f"model.layers.{i}.self_attn.{x}_norm.weight": None
                                                  for i in range(2) for x in "qk"}),
-    ("layer_types against use_sliding_window", "qwen3", {"use_sliding_window": False}, {}),
+    ("layer_types contradicts use_sliding_window", "qwen3", {"use_sliding_window": False}, {}),
     ("auto_map", "llama_gqa", {"auto_map": {"AutoModelForCausalLM": "modeling_x.X"}}, {}),
     ("rope_theta of null", "llama_bias", {"rope_theta": None}, {}),
 ]
@@ -133,16 +133,16 @@ WARNINGS = [
     ("rope_interleaved on a Llama", "llama_gqa", {"rope_interleaved": True}, {}),
     ("partial_rotary_factor on a Llama", "llama_gqa", {"partial_rotary_factor": 0.5}, {}),
     ("partial_rotary_factor on a Qwen2", "qwen2", {"partial_rotary_factor": 0.5}, {}),
-    ("dynamic beside an original length", "llama_gqa",
+    ("dynamic scaling with an original length", "llama_gqa",
      {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 32}}, {}),
-    ("a window that Llama ignores", "llama_gqa", {"sliding_window": 16}, {}),
-    ("biases that Phi-3 ignores", "phi3", {"attention_bias": True}, {}),
-    ("a switch for windows that Phi-3 ignores", "phi3_window", {"use_sliding_window": False}, {}),
-    ("key heads of a GPT-NeoX, which has none", "gpt_neox", {"num_key_value_heads": 1}, {}),
-    ("an intermediate_size of a BLOOM, likewise", "bloom", {"intermediate_size": 64}, {}),
-    ("an intermediate_size of an MPT, likewise", "mpt", {"intermediate_size": 64}, {}),
-    ("a key that nobody knows", "llama_gqa", {"unheard_of": 3}, {}),
-    ("an image model of which the text runs", "qwen2_vl", {}, {}),
+    ("sliding_window, which Llama ignores", "llama_gqa", {"sliding_window": 16}, {}),
+    ("attention_bias, which Phi-3 ignores", "phi3", {"attention_bias": True}, {}),
+    ("use_sliding_window, which Phi-3 ignores", "phi3_window", {"use_sliding_window": False}, {}),
+    ("num_key_value_heads of a GPT-NeoX", "gpt_neox", {"num_key_value_heads": 1}, {}),
+    ("intermediate_size of a BLOOM", "bloom", {"intermediate_size": 64}, {}),
+    ("intermediate_size of an MPT", "mpt", {"intermediate_size": 64}, {}),
+    ("unknown key", "llama_gqa", {"unheard_of": 3}, {}),
+    ("image model (the text part runs)", "qwen2_vl", {}, {}),
 ]  # fmt: skip
 ACCEPTED = [
     ("hidden_act swish", "llama_gqa", {"hidden_act": "swish"}, {}),
@@ -151,7 +151,7 @@ ACCEPTED = [
     ("eos of -1", "llama_gqa", {"eos_token_id": -1}, {}),
     ("bos beyond the vocabulary", "llama_gqa", {"bos_token_id": 61}, {}),
     ("torch_dtype auto", "llama_gqa", {"torch_dtype": "auto"}, {}),
-    ("an infinite number in a key nobody reads", "llama_gqa", {"_time_step_limit": [0.0, math.inf]}, {}),
+    ("infinite number in an unused key", "llama_gqa", {"_time_step_limit": [0.0, math.inf]}, {}),
     ("an empty quantization_config", "llama_gqa", {"quantization_config": {}}, {}),
     ("tied, and only lm_head.weight", "llama_mqa_tied", {}, {HEAD: EMBED, EMBED: None}),
     ("LLaMAForCausalLM", "llama_gqa", {"architectures": ["LLaMAForCausalLM"]}, {}),
@@ -161,7 +161,7 @@ QUANTISED = [
     ("GPTQ of 3 bits", "llama_gqa", {"quantization_config": {"quant_method": "gptq", "bits": 3}}, {}),
     ("AWQ as gemv", "llama_gqa", {"quantization_config": {"quant_method": "awq", "version": "gemv"}}, {}),
     ("NVFP4 of MLX", "llama_gqa", {"quantization": {"group_size": 16, "bits": 4, "mode": "nvfp4"}}, {}),
-    ("floats said to be FP8", "llama_gqa", {"quantization_config": {"quant_method": "fp8"}}, {}),
+    ("unquantized weights declared as FP8", "llama_gqa", {"quantization_config": {"quant_method": "fp8"}}, {}),
 ]
 
 
@@ -173,9 +173,9 @@ def prompts(program):
     shutil.copytree(DEMO, program.folder / "demo", dirs_exist_ok=True)
     generate = ["generate", "--device", "cpu", "--model", program.folder / "demo", "--prompt"]
     return [row(what, program.run(*generate, *more)) for what, more in (
-        ("a generation past the trained context", ["The sea", "--max-new-tokens", 600]),
+        ("generation beyond the trained context", ["The sea", "--max-new-tokens", 600]),
         ("the same with a scaling", ["The sea", "--max-new-tokens", 600, "--rope-scaling", "dynamic"]),
-        ("a prompt that begins with BOS", ["<s>The sea", "--max-new-tokens", 4]))]  # fmt: skip
+        ("prompt that starts with BOS", ["<s>The sea", "--max-new-tokens", 4]))]  # fmt: skip
 
 
 def formats(program):
@@ -185,20 +185,20 @@ def formats(program):
     (model / "pytorch_model.bin").unlink()
     (model / "model-q4.gguf").write_bytes(b"GGUF\3\0\0\0")
     rows.append(row("a folder with a GGUF file", program.logits(model)))
-    rows.append(row("a GGUF file that is cut off", program.logits(model / "model-q4.gguf")))
+    rows.append(row("a truncated GGUF file", program.logits(model / "model-q4.gguf")))
     changed(model, "llama_gqa")
     (model / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base"}')
     rows.append(row("a LoRA adapter", program.logits(model)))
     changed(model / "snapshots" / "0a1b2c3d", "llama_gqa")
     (model / "config.json").unlink()
     (model / "adapter_config.json").unlink()
-    rows.append(row("the folder above a snapshot", program.logits(model)))
+    rows.append(row("parent folder of a snapshot", program.logits(model)))
     return rows + mutations(program, QUANTISED)
 
 
 def cut_down(config):
-    """The config with tiny shapes and otherwise unchanged."""
-    inner = "text_config" in config  # an image model
+    """The config with small shapes and all other keys unchanged."""
+    inner = "text_config" in config  # of a model with an image part
     keys = dict(config["text_config"] if inner else config)
     family, heads = keys.get("model_type"), keys.get("num_attention_heads", 32)
     small = {"intermediate_size": 16, "moe_intermediate_size": 16, "num_hidden_layers": 2, "first_k_dense_replace": 1}
@@ -216,9 +216,9 @@ def cut_down(config):
 
 
 def first_rope_line(program, config):
-    """RoPE as printed by `lariat rope`, with the stderr notice about other layers."""
+    """First line of `lariat rope`, and its message about layers with another RoPE."""
     _, out, err = program.run("rope", "--model", config)
-    other = re.search("have a RoPE of their own, which is not shown: (.*)", err)
+    other = re.search("RoPE.*not shown: (.*)", err)
     return (out.splitlines() or [err])[0] + (f"; in layers with a window {other[1]}" if other else "")
 
 
@@ -253,6 +253,6 @@ def main():
 
 
 if __name__ == "__main__":
-    from key_tables import generation_keys, tokenizer_keys  # import the names above
+    from key_tables import generation_keys, tokenizer_keys  # which import this module
 
     main()

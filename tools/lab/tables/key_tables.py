@@ -1,7 +1,7 @@
-"""Tables of tokenizer and generation_config.json keys in docs/checkpoints.md, called by checkpoints_table.py.
+"""Writes the tables of tokenizer and generation_config.json keys in docs/checkpoints.md, for checkpoints_table.py.
 
-Each row compares two runs, with and without the key: an error means refused, a line on stderr means warned, changed output means
-used, otherwise the key is harmless.
+Each row is two runs of the program, with and without the key. A key that causes an error is refused, one that causes a
+message on stderr is warned, one that changes the output is used, and any other is harmless.
 """
 
 import json
@@ -66,13 +66,13 @@ ROWS = [
 
 
 def harmless_names():
-    """Keys of tokenizer_config.json listed in the source."""
+    """Harmless keys of tokenizer_config.json, as listed in the source."""
     source = (ROOT / "models" / "text" / "tokenizer_settings.cpp").read_text()
     return " ".join(re.findall('"([^"]*)"', re.search("kHarmless =(.*?);", source, re.S)[1])).split()
 
 
 def tokenize(program, tokenizer, files):
-    """Runs on TEXT with these files added to a vocabulary; they override its keys."""
+    """A run on TEXT with a vocabulary and these files. Keys for the vocabulary's file replace its keys."""
     folder = program.folder / "tokenizer"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -96,7 +96,7 @@ def judged(program, file, key, value, tokenizer, config):
 
 
 def rows_of(folder):
-    """Keys of the files in the folder without a row, each with its value."""
+    """Keys in the folder's files that no row has, each with its value."""
     known = {(file, key) for file, key, *_ in ROWS} | {(CONFIG, key) for key in harmless_names()}
     found = {}
     for path in sorted([*folder.glob(f"*/{CONFIG}"), *folder.glob(f"*/{MAP}")]):
@@ -111,58 +111,59 @@ def tokenizer_keys(program, folder):
     rows = []
     for file, key, value, tokenizer, config in ROWS + (rows_of(folder) if folder else []):
         result, line = judged(program, file, key, value, tokenizer, config)
-        beside = "tokenizer.model" if tokenizer == "sp-mini" else VOCABULARY
-        beside = "" if file == VOCABULARY else beside + "".join(f", `{k}`" for k in config)
+        with_files = "tokenizer.model" if tokenizer == "sp-mini" else VOCABULARY
+        with_files = "" if file == VOCABULARY else with_files + "".join(f", `{k}`" for k in config)
         text = json.dumps(value, ensure_ascii=False).replace("|", "\\|")
         line = line.replace("lariat: warning: ", "").replace("lariat: error: ", "")
-        rows.append([file, f"`{key}`: `{text if len(text) < 50 else '…'}`", beside, result, spoken(line)])
+        rows.append([file, f"`{key}`: `{text if len(text) < 50 else '…'}`", with_files, result, spoken(line)])
     values = {"model_max_length": 2, "max_length": 2, "padding": "max_length", "truncation": True}
     kinds = {judged(program, CONFIG, key, values.get(key, "x"), "byte-mini", {})[0] for key in harmless_names()}
     rows.append([CONFIG, ", ".join(f"`{key}`" for key in harmless_names()), VOCABULARY, ", ".join(sorted(kinds)), ""])
-    write("tokenizer", rows, ("file", "key", "beside", "kind", "line on stderr"))
+    write("tokenizer", rows, ("file", "key", "with", "effect", "message on stderr"))
 
 
 # ---- generation_config.json -------------------------------------------------------------------------------------
 
-BASE = {"do_sample": True, "eos_token_id": 2}  # keys of every tested file
+BASE = {"do_sample": True, "eos_token_id": 2}  # keys of every run
 
-# Effects of keys, each with a value that differs from transformers' default. The program's output decides the kind.
+# Groups of keys, each with a value other than transformers' default. The effect follows from the runs.
 KEYS = [
-    ("the default of `--repetition-penalty`, for greedy text too", {"repetition_penalty": 1.3}),
-    ("defaults of `chat`, and of `generate --sampling model`. As in transformers nothing is sampled without `do_sample`, and "
-     "with it `top_k` is 50 where the file has none", {"do_sample": False, "temperature": 0.5, "top_k": 3, "top_p": 0.5,
+    ("default of `--repetition-penalty`, in greedy decoding too", {"repetition_penalty": 1.3}),
+    ("defaults of `chat` and of `generate --sampling model`; as in transformers, decoding is greedy without `do_sample`, "
+     "and with it the default of `top_k` is 50", {"do_sample": False, "temperature": 0.5, "top_k": 3, "top_p": 0.5,
                                                        "min_p": 0.5}),
-    ("the default of `--stop` (transformers wants the tokenizer for it, and leaves the text standing)", {"stop_strings": [" "]}),
-    ("where a text ends, before config.json's", {"eos_token_id": list(range(1000, 2048))}),
-    ("not done: tokens that are banned, forced or weighed",
+    ("default of `--stop` (transformers needs the tokenizer for it, and prints the stop text; "
+     "[which text it searches](chat.md#where-a-text-ends))", {"stop_strings": [" "]}),
+    ("end-of-text tokens, before those of config.json", {"eos_token_id": list(range(1000, 2048))}),
+    ("not implemented: banned, forced or weighted tokens",
      {"suppress_tokens": [5], "begin_suppress_tokens": [5], "bad_words_ids": [[5]], "force_words_ids": [[5]],
       "constraints": [5], "sequence_bias": [[[5], 1.5]], "forced_bos_token_id": 5, "forced_eos_token_id": 5,
       "no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 3, "encoder_repetition_penalty": 1.5,
       "exponential_decay_length_penalty": [5, 1.5], "guidance_scale": 1.5, "token_healing": True,
       "watermarking_config": {"bias": 2.5}}),
-    ("not done: a least length, an end by the clock", {"min_length": 5, "min_new_tokens": 5, "max_time": 5.0}),
-    ("not done: other ways to search and to sample",
+    ("not implemented: minimum length, time limit", {"min_length": 5, "min_new_tokens": 5, "max_time": 5.0}),
+    ("not implemented: other search and sampling methods",
      {"num_beams": 4, "num_beam_groups": 2, "num_return_sequences": 2, "penalty_alpha": 0.6, "dola_layers": "low",
       "typical_p": 0.5, "top_h": 0.5, "epsilon_cutoff": 0.1, "eta_cutoff": 0.1}),
-    ("`--max-new-tokens` says how long a text may get", {"max_length": 5, "max_new_tokens": 5}),
-    ("of beams, which are not searched", {"early_stopping": True, "length_penalty": 2.0, "diversity_penalty": 0.5,
+    ("`--max-new-tokens` limits the length", {"max_length": 5, "max_new_tokens": 5}),
+    ("beam search only", {"early_stopping": True, "length_penalty": 2.0, "diversity_penalty": 0.5,
                                           "low_memory": True}),
-    ("the same tokens, or a warning of its own (logits that are not finite)",
+    ("no change, or another warning (non-finite logits)",
      {"renormalize_logits": True, "remove_invalid_values": True}),
-    ("the prompt says what a text begins with, and there is no padding",
+    ("the prompt defines the first tokens, and there is no padding",
      {"bos_token_id": 5, "pad_token_id": 5, "decoder_start_token_id": 5}),
-    ("how fast, not what: the cache, compiling, speculation",
+    ("speed only: cache, compilation, speculative decoding",
      {"use_cache": False, "cache_implementation": "hybrid", "cache_config": {"a": 1}, "max_cache_len": 5,
       "prefill_chunk_size": 5, "compile_config": {"a": 1}, "disable_compile": True,
       "continuous_batching_config": {"a": 1}, "use_mtp": True, "is_assistant": True, "num_assistant_tokens": 5,
       "num_assistant_tokens_schedule": "heuristic", "assistant_confidence_threshold": 0.5, "assistant_early_exit": 2,
       "assistant_lookbehind": 5, "target_lookbehind": 5, "assistant_ensemble_weight": 0.5,
       "prompt_lookup_num_tokens": 5, "max_matching_ngram_size": 5, "speculation_type": "x"}),
-    ("what transformers' generate() returns beside the text",
+    ("additional return values of transformers' generate()",
      {"output_attentions": True, "output_hidden_states": True, "output_scores": True, "output_logits": True,
       "return_dict_in_generate": True}),
-    ("where the file comes from", {"_from_model_config": True, "transformers_version": "4.0", "_commit_hash": "0a1b"}),
-    ("no key of transformers; any other name", {"chat_format": "x"}),
+    ("origin of the file", {"_from_model_config": True, "transformers_version": "4.0", "_commit_hash": "0a1b"}),
+    ("unknown to transformers; any other name", {"chat_format": "x"}),
 ]  # fmt: skip
 
 
@@ -190,9 +191,9 @@ def generation_keys(program):
             run = tried(program, BASE | {key: value})
             kinds.setdefault(kind(run[0], plain, written(run), run[2]), []).append(f"`{key}`")
         rows += [[result, ", ".join(keys), what] for result, keys in kinds.items()]
-    write("generation", rows, ("kind", "keys", ""))
+    write("generation", rows, ("effect", "keys", "meaning"))
     files = ({"repetition_penalty": 3.0}, {"suppress_tokens": [5], "num_beams": 4}, {"num_beams": 1, "chat_format": "x"},
              {"repetition_penalty": 0}, {"temperature": "hot"}, {"temperature": "hot", "do_sample": False},
              {"top_k": -1, "top_p": 1.2})  # fmt: skip
     write("generation files", [row(f"`{json.dumps(file)}`", tried(program, BASE | file)) for file in files],
-          ("generation_config.json", "what lariat prints on stderr", "exit code"))  # fmt: skip
+          ("generation_config.json", "message on stderr", "exit code"))  # fmt: skip

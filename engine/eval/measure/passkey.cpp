@@ -1,0 +1,160 @@
+#include "engine/eval/measure/passkey.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/contexts/memory_check.h"
+#include "engine/interrupt.h"
+#include "engine/runtime/scheduler.h"
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+// A token of an answer takes about as long as this many of a prompt.
+constexpr int64_t kAnswerToken = 8;
+
+// The prompts of one depth, and its cell, whose trials have no answers yet.
+struct Group {
+  PasskeyCell cell;
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<size_t> open{};  // the trials that are to be run
+  int64_t shared = 0;          // ids that all prompts begin with, in whole pages
+};
+
+void take_answer(PasskeyTrial& trial, NeedleTask task, std::string answer) {
+  trial.answer = std::move(answer);
+  trial.found = found_in(task, trial.answer, trial.expected);
+}
+
+Group make_group(const PasskeyPrompts& maker, int64_t length, double depth, const PasskeyOptions& options) {
+  Group group{{length, depth, {}}, {}};
+  int64_t shared = length - 1;  // at least the last token is each prompt's own: its logits are the answer
+  for (int64_t trial = 0; trial < options.trials; ++trial) {
+    Needles needles = needles_of(options, length, depth, trial);
+    group.prompts.push_back(maker.build(length, needles));
+    PasskeyTrial& made =
+        group.cell.trials.emplace_back(PasskeyTrial{.expected = std::move(needles.expected)});
+    if (auto answer = options.known ? options.known(depth, trial) : std::nullopt) {
+      take_answer(made, options.needles.task, std::move(*answer));
+    } else {
+      group.open.push_back(static_cast<size_t>(trial));
+    }
+    shared = std::min(shared, common_prefix(group.prompts.front(), group.prompts.back()));
+  }
+  group.shared = shared / kKvPage * kKvPage;
+  return group;
+}
+
+class LengthRun {
+ public:
+  LengthRun(Session& session, const TextCodec& codec, int64_t length, const PasskeyOptions& options,
+            const PasskeyProgressFn& progress)
+      : session_(session),
+        codec_(codec),
+        length_(length),
+        options_(options),
+        progress_(progress),
+        base_(session.new_sequence()) {
+    base_.expect(length);
+    const PasskeyPrompts maker(codec, options.hay);
+    for (const double depth : options.depths) groups_.push_back(make_group(maker, length, depth, options));
+    for (const auto& group : groups_) {
+      total_ += cost(group) * static_cast<int64_t>(group.open.size());
+      if (!group.open.empty()) deepest_ = group.shared;
+    }
+    total_ += deepest_;
+  }
+
+  void run(const PasskeyCellFn& on_cell) {
+    for (auto& group : groups_) {
+      if (!group.open.empty()) answer(group);
+      on_cell(group.cell);
+    }
+    if (progress_) progress_(1);
+  }
+
+ private:
+  int64_t cost(const Group& group) const {  // of a trial, in tokens of prompts
+    return length_ - group.shared + kAnswerToken * options_.max_new_tokens;
+  }
+
+  void advance(int64_t tokens) {
+    stop_if(options_.interrupted);
+    done_ += tokens;
+    if (progress_) progress_(std::min(0.999, static_cast<double>(done_) / static_cast<double>(total_)));
+  }
+
+  // Makes the base hold what all prompts of the group begin with.
+  void extend_base(const Group& group) {
+    const std::span<const int32_t> wanted =
+        std::span(group.prompts.front()).first(static_cast<size_t>(group.shared));
+    base_.truncate(common_prefix(base_tokens_, wanted) / kKvPage * kKvPage);
+    while (base_.length() < group.shared) {
+      forward(session_, {&base_, wanted.subspan(static_cast<size_t>(base_.length()), kKvPage), kKvPage});
+      advance(kKvPage);
+    }
+    base_tokens_.assign(wanted.begin(), wanted.end());
+  }
+
+  void answer(Group& group) {
+    extend_base(group);
+    const int64_t most = options_.on_trial ? 1 : std::ssize(group.open);
+    Scheduler scheduler(session_, affordable_sequences(session_, length_ + options_.max_new_tokens, most));
+    for (const size_t trial : group.open) {
+      Request request{.tokens = group.prompts[trial],
+                      .prefix = &base_,
+                      .options = {.max_new_tokens = options_.max_new_tokens,
+                                  .eos_ids = options_.eos_ids,
+                                  .allow_non_finite = true,
+                                  .interrupted = options_.interrupted}};
+      request.on_end = [this, &group, trial](const Generation& result) {
+        if (result.stop_reason == StopReason::kInterrupted) throw Interrupted();
+        take_answer(group.cell.trials[trial], options_.needles.task, codec_.decode(result.tokens));
+        if (options_.on_trial) options_.on_trial(group.cell, static_cast<int64_t>(trial));
+        advance(kAnswerToken * options_.max_new_tokens);
+      };
+      scheduler.add(std::move(request));
+    }
+    int64_t before = 0;
+    scheduler.run([&](int64_t tokens) { advance(tokens - std::exchange(before, tokens)); });
+  }
+
+  Session& session_;
+  const TextCodec& codec_;
+  int64_t length_;
+  const PasskeyOptions& options_;
+  const PasskeyProgressFn& progress_;
+  std::vector<Group> groups_;
+  Sequence base_;
+  std::vector<int32_t> base_tokens_;
+  int64_t deepest_ = 0, total_ = 0, done_ = 0;
+};
+
+}  // namespace
+
+double PasskeyTrial::recall() const {
+  return static_cast<double>(found.size()) / static_cast<double>(expected.size());
+}
+
+int64_t PasskeyCell::correct() const { return std::ranges::count_if(trials, &PasskeyTrial::correct); }
+
+double PasskeyCell::recall() const {
+  double sum = 0;
+  for (const auto& trial : trials) sum += trial.recall();
+  return sum;
+}
+
+Needles needles_of(const PasskeyOptions& options, int64_t length, double depth, int64_t trial) {
+  return make_needles(options.needles, depth, NeedleRandom(options.seed, length, depth, trial));
+}
+
+bool measure_passkey(Session& session, const TextCodec& codec, int64_t length, const PasskeyOptions& options,
+                     const PasskeyCellFn& on_cell, const PasskeyProgressFn& progress) {
+  check_memory(session, length, 2, fmt::format("a passkey length of {}", length));
+  return uninterrupted([&] { LengthRun(session, codec, length, options, progress).run(on_cell); });
+}
+
+}  // namespace lariat

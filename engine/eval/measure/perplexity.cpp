@@ -1,0 +1,319 @@
+#include "engine/eval/measure/perplexity.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include "engine/contexts/memory_check.h"
+#include "engine/eval/measure/run_log.h"
+#include "engine/eval/measure/windows.h"
+#include "engine/eval/verdict.h"
+#include "engine/interrupt.h"
+#include "kernels/counted.h"
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+// As in PerplexityMethod.
+constexpr std::string_view kMethods[] = {"sliding", "chunks", "growing", "continuation"};
+
+// A result without losses, with buckets of (nearly) equal size for the positions [from, ctx).
+PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod method, int64_t from,
+                              int64_t ctx, int64_t text_tokens) {
+  PerplexityResult result;
+  result.losses.assign(static_cast<size_t>(text_tokens), std::nanf(""));
+  result.ctx = ctx;
+  result.method = method;
+  result.stride = method == PerplexityMethod::kSliding ? window_stride(options, ctx) : 0;
+  result.step = method == PerplexityMethod::kGrowing ? options.step : 0;
+  for (const int64_t end : bucket_ends(options, from, ctx))
+    result.positions.push_back({{}, std::exchange(from, end), end});
+  return result;
+}
+
+// --- windows ---
+
+// One pass over a window, and the results that it feeds: of shorter windows, too, where these share it.
+struct Pass {
+  Window window;
+  std::vector<std::pair<size_t, Window>> parts;  // by the result's index
+};
+
+std::vector<Pass> passes_of(const PerplexityOptions& options, const TokenSource& text, bool shared) {
+  std::vector<std::pair<size_t, Window>> parts;
+  for (size_t i = 0; i < options.ctx.size(); ++i) {
+    for (const Window& window : windows_of(options, options.ctx[i], text)) parts.emplace_back(i, window);
+  }
+  std::ranges::stable_sort(parts, {}, [](const auto& part) { return part.second.begin; });
+  std::vector<Pass> passes;
+  for (const auto& [result, window] : parts) {
+    if (passes.empty() || !shared || passes.back().window.begin != window.begin)
+      passes.push_back({window, {}});
+    Pass& pass = passes.back();
+    pass.window.end = std::max(pass.window.end, window.end);
+    pass.window.score_from = std::min(pass.window.score_from, window.score_from);
+    pass.parts.emplace_back(result, window);
+  }
+  return passes;
+}
+
+void read_windows(Session& session, const TokenSource& text, const PerplexityOptions& options,
+                  std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
+  const int64_t room = session.options().prefill_chunk, bos = std::ssize(options.bos);
+  const auto passes = passes_of(options, text, !session.rope().depends_on_length());
+  std::deque<Sequence> sequences;
+  // The first token of a text without a BOS has nothing before it.
+  const auto first_scored = [bos](const Window& window) {
+    return std::max(window.score_from, window.begin + 1 - bos);
+  };
+  const auto add = [&](size_t pass, const std::vector<double>& losses) {
+    const Window& read = passes[pass].window;
+    for (size_t i = 0; i < losses.size(); ++i) {
+      const int64_t token = first_scored(read) + static_cast<int64_t>(i);
+      for (const auto& [result, window] : passes[pass].parts) {
+        if (token >= window.score_from && token < window.end)
+          results[result].add(token - read.begin + bos, token, losses[i]);
+      }
+    }
+  };
+  for (size_t first = 0, end = 0; first < passes.size(); first = end) {
+    // A batch: as many as there is room for, and all that begin where its last one does.
+    std::vector<std::vector<int32_t>> tokens;
+    std::vector<size_t> sizes;  // of their losses
+    for (int64_t n = 0; end < passes.size(); ++end) {
+      const Window& window = passes[end].window;
+      if (end > first && n >= room && window.begin != passes[end - 1].window.begin) break;
+      n += std::ssize(tokens.emplace_back(text.behind_bos(options.bos, window.begin, window.end))) - 1;
+      sizes.push_back(static_cast<size_t>(window.end - first_scored(window)));
+    }
+    const auto number = static_cast<int64_t>(first);
+    LossJournal::Part part{0, std::vector<std::vector<double>>(tokens.size())};
+    if (options.journal != nullptr && !options.journal->known(number).empty()) {
+      part = options.journal->known(number).front();
+      options.journal->check(part, sizes);
+    } else {
+      std::vector<Reading> readings;
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        if (i == sequences.size()) sequences.push_back(session.new_sequence());
+        const int64_t size = std::ssize(tokens[i]);
+        const Window& window = passes[first + i].window;
+        sequences[i].truncate(0);
+        sequences[i].expect(size);  // a dynamic scale is that of the whole window
+        readings.push_back({&sequences[i], tokens[i], size - 1, window.score_from - window.begin + bos});
+      }
+      score(session, readings, options.interrupted,
+            [&](size_t i, int64_t, double loss) { part.losses[i].push_back(loss); });
+      if (options.journal != nullptr) options.journal->keep(number, part);
+    }
+    for (size_t i = 0; i < tokens.size(); ++i) add(first + i, part.losses[i]);
+    if (progress) progress({passes[end - 1].window.begin, text.size(), results});
+  }
+}
+
+// --- a growing context ---
+
+// Contexts that grow together.
+class GrowingRun {
+ public:
+  GrowingRun(Session& session, const TokenSource& text, const PerplexityOptions& options,
+             std::vector<PerplexityResult>& results, std::span<const Window> windows, int64_t first)
+      : session_(session), options_(options), results_(results), windows_(windows), first_(first) {
+    for (const Window& window : windows) {
+      tokens_.push_back(text.behind_bos(options.bos, window.begin, window.end));
+      sequences_.push_back(session.new_sequence());
+    }
+    part_.losses.resize(windows.size());
+  }
+
+  // after(length): is called behind each step.
+  void run(int64_t ctx, const std::function<void(int64_t length)>& after) {
+    const auto bucket_of = [&](int64_t position) {
+      return std::ranges::upper_bound(results_.back().positions, position, {}, &PositionBucket::to);
+    };
+    for (int64_t length = resume(ctx - 1); length < ctx - 1; after(length)) {
+      // The context's last token is predicted and not read.
+      length = end_of_step(session_, length, std::min(length + options_.step, ctx - 1));
+      std::vector<Reading> readings;
+      for (size_t i = 0; i < windows_.size(); ++i)
+        readings.push_back({&sequences_[i], tokens_[i], length, std::ssize(options_.bos)});
+      score(session_, readings, options_.interrupted,
+            [&](size_t i, int64_t, double loss) { part_.losses[i].push_back(loss); });
+      part_.reached = length;
+      if (options_.journal != nullptr) {
+        const bool last = length == ctx - 1;
+        if (!last && bucket_of(length) == bucket_of(from_)) continue;
+        options_.journal->keep(first_, part_);
+      }
+      add(part_);
+    }
+  }
+
+ private:
+  // The positions after from_ that the tokens of options_.bos have, but for the text's very first.
+  int64_t unscored() const { return std::max<int64_t>(std::ssize(options_.bos) - 1 - from_, 0); }
+
+  void add(const LossJournal::Part& part) {
+    const int64_t bos = std::ssize(options_.bos);
+    for (size_t i = 0; i < windows_.size(); ++i) {
+      int64_t position = from_ + 1 + unscored();
+      for (const double loss : part.losses[i]) {
+        for (auto& result : results_) {
+          if (position < result.ctx) result.add(position, windows_[i].begin + position - bos, loss);
+        }
+        ++position;
+      }
+      part_.losses[i].clear();
+    }
+    from_ = part.reached;
+  }
+
+  // The end, where an earlier run has all losses up to it; else 0.
+  int64_t resume(int64_t end) {
+    if (options_.journal == nullptr) return 0;
+    const auto parts = options_.journal->known(first_);
+    if (parts.empty() || parts.back().reached != end) return 0;
+    for (const auto& part : parts) {
+      const auto size = static_cast<size_t>(std::max<int64_t>(part.reached - from_ - unscored(), 0));
+      options_.journal->check(part, std::vector(windows_.size(), size));
+      add(part);
+    }
+    return end;
+  }
+
+  Session& session_;
+  const PerplexityOptions& options_;
+  std::vector<PerplexityResult>& results_;
+  std::span<const Window> windows_;
+  const int64_t first_;
+  std::vector<std::vector<int32_t>> tokens_;
+  std::vector<Sequence> sequences_;
+  LossJournal::Part part_;
+  int64_t from_ = 0;  // the positions up to here are in the results
+};
+
+void read_growing(Session& session, const TokenSource& text, const PerplexityOptions& options,
+                  std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
+  const int64_t ctx = std::ranges::max(options.ctx);
+  const auto windows = windows_of(options, ctx, text);
+  const auto stretches = std::ssize(windows);
+  const int64_t at_once = affordable_sequences(session, ctx, stretches);
+  for (int64_t first = 0; first < stretches; first += at_once) {
+    const int64_t count = std::min(at_once, stretches - first);
+    const auto some = std::span(windows).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    GrowingRun(session, text, options, results, some, first).run(ctx, [&](int64_t length) {
+      if (progress) progress({first * ctx + count * length, stretches * ctx, results});
+    });
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(PerplexityMethod method) { return kMethods[static_cast<size_t>(method)]; }
+
+PerplexityMethod parse_perplexity_method(std::string_view name) {
+  for (const auto method :
+       {PerplexityMethod::kSliding, PerplexityMethod::kChunks, PerplexityMethod::kGrowing}) {
+    if (name == name_of(method)) return method;
+  }
+  throw UsageError("unknown perplexity method \"" + std::string(name) +
+                   "\"; known: sliding, chunks, growing");
+}
+
+void PerplexityResult::add(int64_t position, int64_t token, double loss) {
+  LossSum::add(loss);
+  losses[static_cast<size_t>(token)] = static_cast<float>(loss);
+  std::ranges::upper_bound(positions, position, {}, &PositionBucket::to)->add(loss);
+}
+
+Loss loss_of(const PerplexityResult& result, std::optional<int64_t> stride) {
+  return {.stride = stride,
+          .tokens = result.tokens,
+          .nll = result.nll,
+          .ppl = result.ppl(),
+          .error = result.standard_error(),
+          .blocks = block_sums(result.losses)};
+}
+
+std::vector<PositionLoss> losses_of(const std::vector<PositionBucket>& positions) {
+  std::vector<PositionLoss> losses;
+  losses.reserve(positions.size());
+  for (const auto& bucket : positions)
+    losses.push_back({bucket.from, bucket.to, bucket.tokens, bucket.mean(), bucket.mean_error()});
+  return losses;
+}
+
+nlohmann::ordered_json losses_json(const std::vector<float>& losses) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const float loss : losses)
+    json.push_back(std::isfinite(loss) ? nlohmann::ordered_json(std::round(1e5 * loss) / 1e5) : nullptr);
+  return json;
+}
+
+int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int64_t text_tokens) {
+  constexpr int64_t kMost = 2048;  // long windows move slowly
+  const int64_t wanted =
+      options.method == PerplexityMethod::kGrowing ? 2 * original_ctx : std::min(original_ctx, kMost);
+  return std::max(kMinCtx, std::min(wanted, text_tokens + std::ssize(options.bos)));
+}
+
+std::vector<int64_t> bucket_ends(const PerplexityOptions& options, int64_t from, int64_t ctx) {
+  const int64_t span = ctx - from, buckets = std::clamp<int64_t>(options.buckets, 1, span);
+  std::vector<int64_t> ends;
+  for (const int64_t end : options.ends) {
+    if (end > from && end < ctx) ends.push_back(end);
+  }
+  for (int64_t i = 1; i < buckets && options.ends.empty(); ++i) ends.push_back(from + span * i / buckets);
+  ends.push_back(ctx);
+  return ends;
+}
+
+std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSource& text,
+                                                 const PerplexityOptions& options,
+                                                 const PerplexityProgressFn& progress) {
+  Session* const one = &session;
+  check_windows({&one, 1}, text, options);
+  std::vector<PerplexityResult> results;
+  for (const int64_t ctx : options.ctx)
+    results.push_back(empty_result(options, options.method, 0, ctx, text.size()));
+  const bool complete = uninterrupted([&] {
+    if (options.method == PerplexityMethod::kGrowing) {
+      read_growing(session, text, options, results, progress);
+    } else {
+      read_windows(session, text, options, results, progress);
+    }
+  });
+  for (auto& result : results) result.complete = complete;
+  return results;
+}
+
+PerplexityResult measure_continuation(Session& session, Sequence& sequence, std::vector<int32_t>& tokens,
+                                      const TokenSource& text, const PerplexityOptions& options,
+                                      const PerplexityProgressFn& progress) {
+  const int64_t n = text.size();
+  if (tokens.empty()) tokens = options.bos;
+  const int64_t before = std::ssize(tokens), total = before + n;
+  sequence.rewind(std::max<int64_t>(before - 1, 0));
+  const int64_t first = sequence.length();  // of the tokens that are read now
+  if (n == 0 || total < 2)
+    throw Error(text.size_in_words() + ", and none with something before it; use a longer text");
+  check_memory(session, total, 1, fmt::format("{}: a context of {}", text.name(), counted(total, "token")));
+  const auto more = text.range(0, n);
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  const int64_t from = std::max(first + 1, before);
+  auto result = empty_result(options, PerplexityMethod::kContinuation, from, total, n);
+  const Reading reading{&sequence, tokens, total, from};
+  result.complete = uninterrupted([&] {
+    score(
+        session, {&reading, 1}, options.interrupted,
+        [&](size_t, int64_t position, double loss) { result.add(position, position - before, loss); },
+        [&](int64_t done) {
+          if (progress) progress({done, total - first, {&result, 1}});
+        });
+  });
+  return result;
+}
+
+}  // namespace lariat

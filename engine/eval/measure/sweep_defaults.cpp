@@ -1,0 +1,124 @@
+// The options of a sweep: what is left open is filled in, and all of them are checked.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "engine/contexts/memory_check.h"
+#include "engine/eval/measure/sweep.h"
+#include "engine/eval/measure/windows.h"
+#include "kernels/counted.h"
+#include "kernels/error.h"
+
+namespace lariat {
+namespace {
+
+constexpr int64_t kFewestTokens = 8192, kFewestMoved = 256;  // of the text; of a window
+
+// The scaling of config.json, where its theta and original length are as the options say.
+RopeScaling own_scaling(const Model& model, RopeOptions options) {
+  options.factor.reset();  // it is for the scalings that the sweep names
+  return resolve_rope(model.spec.rope(), options);
+}
+
+}  // namespace
+
+Sweep::Sweep(const Engine& engine, const SweepOptions& options)
+    : engine_(engine),
+      options_(options),
+      own_(own_scaling(engine.model, options.rope)),
+      session_(engine.session_for(own_)),
+      codec_(prompt_codec(*engine.tokenizer)),
+      bos_(text_bos(*engine.tokenizer)) {
+  if (!options_.rope.original_ctx) options_.rope.original_ctx = own_.original_ctx;
+  sort_unique(options_.passkeys.depths);
+  for (const std::string& name : options.scalings) {
+    const Column column = parse_column(name);
+    if (std::ranges::count(columns_, column) == 0) columns_.push_back(column);
+  }
+  if (columns_.empty()) columns_ = {"none"};
+  if (options.scalings.empty() && engine.model.spec.has_rope())
+    columns_ = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
+  options_.perplexity = options_.perplexity && !options_.text.empty();
+  options_.growing = options_.growing && !options_.text.empty();
+  options_.passkey = options_.passkey && !options_.quick;
+  options_.speed = options_.speed && !options_.quick;
+  if (options_.growing_step == 0) options_.growing_step = default_step(session_);
+  options_.passkeys.interrupted = options_.interrupted;
+  options_.passkeys.eos_ids = engine.eos_ids();
+  options_.passkeys.max_new_tokens = answer_tokens(codec_, options_.passkeys.needles);
+  fill_in();
+  for (const Column& column : columns_) {
+    const std::string method = column.method, whole = method_for(column).name;
+    if (const std::string note = method + " is " + whole;
+        method != whole && std::ranges::count(notes_, note) == 0)
+      notes_.push_back(note);
+  }
+}
+
+// The lengths, the text and how much of it is used, which depend on each other.
+void Sweep::fill_in() {
+  const int64_t l0 = *options_.rope.original_ctx;
+  const bool open = options_.lengths.empty();
+  if (open) options_.lengths = {l0, 2 * l0, 4 * l0};
+  sort_unique(options_.lengths);
+  const auto most = [&] {
+    const int64_t holds = options_.lengths.back() - std::ssize(bos_);
+    return options_.max_tokens.value_or(options_.quick ? holds : std::max(holds, kFewestTokens));
+  };
+  if (options_.perplexity || options_.growing)
+    text_.emplace(read_tokens(options_.text, *engine_.tokenizer, most()));
+  if (open) drop_long_lengths();
+  options_.max_tokens = most();
+  if (!text_) return;
+  const auto tokens = text_->range(0, text_->size());
+  text_ = TokenSource({tokens.begin(), tokens.end()}, most(), text_->name());
+}
+
+// Of the lengths that nobody asked for, those that the text or the memory does not hold; the first one stays.
+void Sweep::drop_long_lengths() {
+  auto& lengths = options_.lengths;
+  Session session(engine_.model, *engine_.backend, session_);
+  while (lengths.size() > 1) {
+    const bool too_short = text_ && text_->size() + std::ssize(bos_) < lengths.back();
+    if (!too_short && fits_memory(session, most_tokens(), options_.passkey ? 2 : 1)) return;
+    notes_.push_back(fmt::format("the length {} is left out: {}", lengths.back(),
+                                 too_short ? text_->name() + " has " + counted(text_->size(), "token")
+                                           : "its cache is larger than the memory that is free"));
+    lengths.pop_back();
+  }
+}
+
+int64_t Sweep::stride_of(int64_t length) const {
+  if (options_.stride > 0) return options_.stride;
+  return std::max(length / window_parts(), kFewestMoved);
+}
+
+void Sweep::check() {
+  const int64_t longest = options_.lengths.back(), shortest = options_.lengths.front();
+  for (const Column& column : columns_) {
+    for (const int64_t length : options_.lengths) scaling_for(column, length);
+    if (column.stale && !scaling_for(column, longest).depends_on_length())
+      throw UsageError(
+          fmt::format("`scalings` {}: keys are stale only where a scale moves with the length; "
+                      "leave stale out, or use dynamic or dynamic-yarn",
+                      column.name()));
+  }
+  Session session(engine_.model, *engine_.backend, session_);
+  const int64_t most = most_tokens(), limit = session.options().max_ctx;
+  if (limit > 0 && most > limit) {
+    throw ContextFull(
+        fmt::format("a length of {} needs sequences of {} (its answer included), more than the {} allowed",
+                    longest, counted(most, "token"), limit));
+  }
+  check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
+  if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
+  if (options_.perplexity || options_.growing) {
+    const int64_t bos = std::ssize(bos_), holds = longest - bos, have = text_->size();
+    if (have < holds) {
+      throw Error(fmt::format("{} and the longest window holds {}{}", text_->size_in_words(), holds,
+                              what_fits(*text_, holds, bos, "`lengths`")));
+    }
+  }
+}
+
+}  // namespace lariat

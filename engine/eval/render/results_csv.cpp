@@ -1,0 +1,107 @@
+#include "engine/eval/render/results_csv.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "engine/eval/verdict.h"
+#include "models/text/unicode.h"
+
+namespace lariat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  return "\"" + replace_all(text, "\"", "\"\"") + "\"";
+}
+
+std::string field(const Json& value) {
+  if (value.is_string()) return quoted(value.get<std::string>());
+  if (value.is_boolean()) return value.dump();
+  return value.is_number() && std::isfinite(value.get<double>()) ? value.dump() : "";
+}
+
+struct CsvRow {
+  Json value, error{}, count{}, from{}, to{}, than{};
+};
+
+class Csv {
+ public:
+  explicit Csv(const Plan& plan) : plan_(plan) {}
+
+  void add(const Record& record) {
+    if (const Loss* loss = record.loss()) return add_losses(record, *loss);
+    if (const auto* found = std::get_if<Retrieval>(&record.value)) return add_found(record, *found);
+    const auto* speed = std::get_if<Speed>(&record.value);
+    if (speed == nullptr) return;
+    const Timing timing = record.timing.value_or(Timing{});
+    add_row(record, "prefill_tok_s", {timing.prefill_tok_s.value_or(NAN)});
+    add_row(record, "decode_tok_s", {timing.decode_tok_s.value_or(NAN)});
+    add_row(record, "cache_bytes", {speed->cache_bytes});
+  }
+
+  std::string text =
+      "measure,scaling,method,stale,length,depth,from,to,value,error,count,factor,model,weights,dtype,"
+      "cache_dtype,text,task,than\n";
+
+  // A ratio of perplexities, with its standard error, or a difference of shares, with half its interval.
+  void add(const Difference& difference) {
+    const auto& [kind, a, b, length, range, gap] = difference;
+    const bool shares = kind == Kind::kPasskey;
+    const double ratio = std::exp(gap.value);
+    CsvRow row{shares ? gap.value : ratio, shares ? (gap.high - gap.low) / 2 : ratio * gap.error};
+    if (range) row.from = range->from, row.to = range->to;
+    row.than = a.name();
+    Record record = Record::of({kind, b, length});
+    if (auto* found = std::get_if<Retrieval>(&record.value)) found->depth = NAN;
+    add_row(record, std::string(shares ? name_of(plan_.passkey.task) : name_of(kind)) + "_difference", row);
+  }
+
+ private:
+  void add_row(const Record& record, std::string_view measure, const CsvRow& row) {
+    const Labels labels = labels_of(plan_, record);
+    const auto* found = std::get_if<Retrieval>(&record.value);
+    for (const Json& value :
+         {Json(measure), Json(labels.rope_scaling), Json(labels.position_method), Json(labels.stale),
+          Json(record.length), found != nullptr ? Json(found->depth) : Json(), row.from, row.to, row.value,
+          row.error, row.count, Json(labels.rope_factor.value_or(NAN)), Json(labels.model),
+          Json(labels.weights.value_or("")), Json(labels.dtype), Json(labels.cache_dtype),
+          Json(labels.text.value_or("")), labels.task ? Json(*labels.task) : Json(), row.than})
+      text += field(value) + ",";
+    text.back() = '\n';
+  }
+
+  void add_losses(const Record& record, const Loss& loss) {
+    const std::string_view kind = name_of(record.kind());
+    add_row(record, kind, {loss.ppl, loss.error, loss.tokens});
+    for (const PositionLoss& at : loss.positions) {
+      const double ppl = std::exp(at.loss);
+      if (at.tokens > 0) add_row(record, kind, {ppl, ppl * at.error, at.tokens, at.from, at.to});
+    }
+  }
+
+  void add_found(const Record& record, const Retrieval& found) {
+    const NeedleTask task = found.task.value_or(plan_.passkey.task);
+    const auto correct = static_cast<double>(found.correct), n = static_cast<double>(found.trials);
+    const double share = (task == NeedleTask::kPasskey ? correct : found.recall.value_or(correct)) / n;
+    const double error = std::sqrt(share * (1 - share) / n + 1 / (4 * n * n)) / (1 + 1 / n);
+    add_row(record, name_of(task), {share, error, found.trials});
+  }
+
+  const Plan& plan_;
+};
+
+}  // namespace
+
+std::string results_csv(const Measurements& log) {
+  Csv csv(log.plan);
+  for (const Record& record : log.records) csv.add(record);
+  if (log.plan.passkey.tasks.empty()) {  // else columns are tasks, whose shares are not of one thing
+    for (const Difference& difference : differences(tabulate(log))) csv.add(difference);
+  }
+  return csv.text;
+}
+
+}  // namespace lariat

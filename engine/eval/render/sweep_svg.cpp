@@ -1,0 +1,376 @@
+#include "engine/eval/render/sweep_svg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "engine/eval/render/chart.h"
+#include "engine/eval/verdict.h"
+
+namespace lariat {
+namespace {
+
+// A scaling has its own colour wherever it appears; a name that is none of them has that of the unscaled
+// model. The colours are told apart by people with any colour vision (hues after Okabe and Ito, darkened for
+// contrast), and every line also has its name at its end.
+constexpr std::array kColoured{"none",         "linear", "ntk",      "dynamic",      "yarn",
+                               "dynamic-yarn", "llama3", "longrope", "proportional", "model"};
+
+// The columns that have a method take those which no scaling of the sweep needs, the most different first.
+constexpr std::array kFree{"ntk",   "linear", "dynamic",      "llama3",  "proportional",
+                           "model", "yarn",   "dynamic-yarn", "longrope"};
+
+std::string group(const std::string& style, const std::string& inside) {
+  return fmt::format("<g class=\"{}\">{}</g>\n", style, inside);
+}
+
+// --- lines over lengths or positions ---
+
+struct Point {
+  double at = 0, ppl = 0, error = 0;
+};
+
+struct Series {
+  std::string label;
+  Column column;
+  std::string colour;
+  bool dashed = false, dots = false;
+  std::vector<Point> points;
+};
+
+struct Curves {
+  std::string name, across_name;
+  Axis across;
+  std::vector<Series> series;
+  std::string up_name = "perplexity";
+};
+
+// 1, 2 and 5 times powers of ten where the axis is logarithmic, else equal steps of such a number.
+std::vector<double> round_numbers(const Axis& axis) {
+  std::vector<double> all, ticks;
+  if (axis.logarithmic) {
+    const bool far = std::log10(axis.high / axis.low) > 3;
+    for (double e = std::floor(std::log10(axis.low)); e <= std::log10(axis.high); ++e) {
+      for (const double digit : {1.0, 2.0, 5.0}) {
+        const double tick = digit * std::pow(10.0, e);
+        if (tick >= axis.low && tick <= axis.high && (digit == 1.0 || !far)) all.push_back(tick);
+      }
+    }
+    const size_t every = all.size() <= 9 ? 1 : (all.size() + 6) / 7;
+    for (size_t i = 0; i < all.size(); i += every) ticks.push_back(all[i]);
+    if (ticks.size() >= 3) return ticks;
+    ticks.clear();
+  }
+  const double ten = std::pow(10.0, std::floor(std::log10((axis.high - axis.low) / 3)));
+  double step = 10 * ten;
+  for (const double digit : {5.0, 2.0, 1.0}) {
+    if ((axis.high - axis.low) / (digit * ten) <= 6) step = digit * ten;
+  }
+  for (double i = std::ceil(axis.low / step); i * step <= axis.high * (1 + 1e-12); ++i)
+    ticks.push_back(i * step);
+  return ticks;
+}
+
+std::string tick_label(double tick) { return tick >= 1e6 ? compact(tick) : fmt::format("{:.6g}", tick); }
+
+constexpr double kMostRatio = 1.4;
+
+// Room for all values with their errors.
+Axis perplexity_axis(const std::vector<Series>& series) {
+  double low = HUGE_VAL, high = 0;
+  for (const Series& one : series) {
+    for (const Point& point : one.points) {
+      low = std::min(low, std::max(point.ppl - point.error, point.ppl / 2));
+      high = std::max(high, point.ppl + point.error);
+    }
+  }
+  if (high > 3 * low) {
+    const double margin = std::pow(high / low, 0.05);
+    return {low / margin, high * margin, true};
+  }
+  const double margin = 0.06 * std::max(high - low, 0.01 * high);
+  return {std::max(low - margin, 0.0), high + margin, false};
+}
+
+struct Label {
+  const Series* series = nullptr;
+  double from_x = 0, from_y = 0, y = 0;
+};
+
+// Moves labels apart: each at least a line below the one before, all of them between top and bottom.
+void spread(std::vector<Label>& labels, double top, double bottom) {
+  constexpr double kLine = 17;
+  std::ranges::stable_sort(labels, {}, &Label::y);
+  for (Label& label : labels) top = (label.y = std::max(label.y, top)) + kLine;
+  for (auto label = labels.rbegin(); label != labels.rend(); ++label)
+    bottom = (label->y = std::min(label->y, bottom)) - kLine;
+}
+
+std::string length_ticks(const Chart& chart, const std::vector<int64_t>& lengths) {
+  std::string svg;
+  double free = -HUGE_VAL;
+  for (const int64_t length : lengths) {
+    const std::string name = std::to_string(length);
+    const double x = chart.x(static_cast<double>(length)), half = 3.8 * static_cast<double>(name.size());
+    svg += svg_line(x, chart.bottom, x, chart.bottom + 5, "axis");
+    if (x - half < free + 6) continue;  // no room beside the one before
+    svg += svg_text(x, chart.bottom + 20, "middle", "tick", name);
+    free = x + half;
+  }
+  return svg;
+}
+
+std::string curve_of(const Chart& chart, const Series& series) {
+  std::string title = xml_escaped(series.label), svg;
+  Points line;
+  const auto y = [&](double ppl) { return chart.y(std::clamp(ppl, chart.up.low, chart.up.high)); };
+  for (const Point& point : series.points) {
+    title += fmt::format("\n{:g}: {}", point.at, compact(point.ppl));
+    const double x = chart.x(point.at);
+    line.emplace_back(x, y(point.ppl));
+    if (!series.dots) continue;
+    svg += svg_line(x, y(point.ppl - point.error), x, y(point.ppl + point.error), "error") +
+           fmt::format("<circle class=\"dot\" cx=\"{}\" cy=\"{}\" r=\"3.5\"/>\n", svg_number(x),
+                       svg_number(y(point.ppl)));
+  }
+  return group(series.colour + (series.dashed ? " dashed" : ""),
+               "<title>" + title + "</title>" + svg_path("curve", line) + svg);
+}
+
+// What stands at a line's end. A narrow picture has no room for the whole name of a stale column; the colour
+// tells whose keys they are. Nor has it for the values of a method.
+std::string end_label(const Series& series, const std::string& style) {
+  if (style != "narrow") return series.label;
+  if (series.column.stale) return "stale";
+  std::string label = series.label;
+  const size_t slash = label.find('/');
+  return slash < label.size() ? label.erase(slash, label.find_first_of("+ ", slash) - slash) : label;
+}
+
+std::string names_of(const Chart& chart, const std::vector<Series>& series, const std::string& style) {
+  std::vector<Label> labels;
+  for (const Series& one : series) {
+    const Point& last = one.points.back();
+    const double y = chart.y(std::clamp(last.ppl, chart.up.low, chart.up.high));
+    labels.push_back({&one, chart.x(last.at) + 5, y, y});
+  }
+  spread(labels, chart.top + 4, chart.bottom);
+  std::string svg;
+  for (const auto& [one, from_x, from_y, y] : labels) {
+    const double edge = chart.right + 12;  // of the frame
+    svg += group(one->colour,
+                 svg_path("leader", {{from_x, from_y}, {std::max(from_x, edge - 4), from_y}, {edge + 6, y}}) +
+                     svg_text(edge + 10, y + 4, "start", "series", xml_escaped(end_label(*one, style))));
+  }
+  return svg;
+}
+
+std::string draw(Curves curves, const SweepTable& table, double width, double height,
+                 const std::string& style) {
+  std::erase_if(curves.series, [](const Series& one) { return one.points.empty(); });
+  if (curves.series.empty()) return "";
+  Axis up = perplexity_axis(curves.series);
+  // A ratio is of interest near 1: a column that is far worse leaves the picture.
+  if (curves.up_name != "perplexity")
+    up = {std::clamp(up.low, 0.7, 0.99), std::clamp(up.high, 1.01, kMostRatio)};
+  const auto ticks = round_numbers(up);
+  size_t longest = 12;
+  double left = 20;
+  for (const Series& one : curves.series) longest = std::max(longest, end_label(one, style).size());
+  for (const double tick : ticks)
+    left = std::max(left, 20 + 7.2 * static_cast<double>(tick_label(tick).size()));
+  const double right = std::max(width - 22 - 8 * static_cast<double>(longest), width / 2);
+  const Chart frame{left, 34, right, height - 46, curves.across, up};
+  Chart chart = frame;  // its points stay clear of the frame
+  chart.left += 12;
+  chart.right -= 12;
+  std::string svg;
+  for (const double tick : ticks) svg += frame.tick_up(tick, tick_label(tick));
+  svg += length_ticks(chart, table.lengths) + svg_line(left, chart.bottom, right, chart.bottom, "axis") +
+         svg_text((left + right) / 2, chart.bottom + 39, "middle", "name", curves.across_name) +
+         svg_text(left - 8, chart.top - 12, "start", "name",
+                  xml_escaped(curves.up_name) + (chart.up.logarithmic ? " (log scale)" : ""));
+  const auto trained = static_cast<double>(table.original_ctx);
+  if (trained > curves.across.low && trained < curves.across.high) {
+    svg += chart.up_at(trained, "origin") +
+           svg_text(chart.x(trained) + 5, chart.top + 12, "start", "tick", "trained length");
+  }
+  for (const Series& one : curves.series) svg += curve_of(chart, one);
+  return svg_root(width, height, style, curves.name, svg + names_of(chart, curves.series, style));
+}
+
+SweepPicture both_widths(const std::string& name, const SweepTable& table, const Curves& curves) {
+  return {name, "", draw(curves, table, 980, 420, "wide"), draw(curves, table, 360, 340, "narrow")};
+}
+
+// --- what is drawn ---
+
+Curves growing_curves(const SweepTable& table) {
+  Curves curves{"Perplexity by position in a growing context",
+                "position (tokens)",
+                {0, static_cast<double>(table.lengths.back())},
+                {}};
+  for (const Column& column : table.growing_columns) {
+    const GrowingValue* grown = find_cell(table.growing, column);
+    if (grown == nullptr) continue;
+    Series series{grown->label, column, colour_of(table, column), column.stale, false, {}};
+    for (const auto& bucket : grown->positions) {
+      if (const auto sum = growing_sum(table, column, {bucket.from, bucket.to}))
+        series.points.push_back({static_cast<double>(bucket.from + bucket.to) / 2, sum->ppl(), 0});
+    }
+    curves.series.push_back(std::move(series));
+  }
+  return curves;
+}
+
+// The differences in each bucket of a column's growing context.
+std::vector<Difference> bucket_differences(const SweepTable& table, const Column& column) {
+  std::vector<Difference> all;
+  const GrowingValue* grown = find_cell(table.growing, column);
+  for (size_t i = 0; grown != nullptr && i < grown->positions.size(); ++i) {
+    const auto there = growing_differences(table, {grown->positions[i].from, grown->positions[i].to});
+    all.insert(all.end(), there.begin(), there.end());
+  }
+  return all;
+}
+
+// Dynamic scalings are dashed: they often lie on the static ones.
+Curves length_curves(const SweepTable& table) {
+  const auto low = static_cast<double>(table.lengths.front()),
+             high = static_cast<double>(table.lengths.back());
+  Curves curves{"Perplexity by context length", "context length (tokens)", {low, high, true}, {}};
+  for (const Column& column : table.columns) {
+    const bool dynamic = column.scaling.starts_with("dynamic");
+    Series series{column.name(), column, colour_of(table, column), dynamic, true, {}};
+    for (const int64_t length : table.lengths) {
+      const auto* value = find_cell(table.perplexity, {column, length});
+      if (value == nullptr) continue;
+      const double error = std::isnan(value->error) ? 0 : value->error;
+      series.points.push_back({static_cast<double>(length), value->ppl, error});
+    }
+    curves.series.push_back(std::move(series));
+  }
+  return curves;
+}
+
+// Ratios to the perplexity of the view's column, with intervals of 99 % of the paired differences.
+Curves ratio_curves(const SweepTable& table, bool growing) {
+  const Column& base = *table.view.relative_to;
+  Curves curves = growing ? growing_curves(table) : length_curves(table);
+  curves.name += ", as a ratio to " + base.name();
+  curves.up_name = "ratio to " + base.name();
+  const std::vector<Difference> found = growing ? bucket_differences(table, base) : differences(table);
+  for (Series& series : curves.series) {
+    series.dots = true;
+    series.points.clear();
+    for (const auto& [kind, a, b, length, range, gap] : found) {
+      const bool turned = a == series.column && b == base;
+      if (kind == Kind::kPasskey || growing != range.has_value()) continue;
+      if (!turned && !(a == base && b == series.column)) continue;
+      const double low = std::exp(turned ? -gap.high : gap.low),
+                   high = std::exp(turned ? -gap.low : gap.high);
+      const double at =
+          range ? static_cast<double>(range->from + range->to) / 2 : static_cast<double>(length);
+      const double ratio = std::exp(turned ? -gap.value : gap.value);
+      series.points.push_back({at, ratio, ratio < kMostRatio ? (high - low) / 2 : 0});
+    }
+  }
+  return curves;
+}
+
+// The share found by length (columns) and depth (rows) in one column of the sweep.
+std::string heat_picture(const SweepTable& table, const Column& column) {
+  constexpr double kEdge = 52, kTop = 8, kCell = 56, kRow = 30, kGap = 2;
+  std::vector<double> depths = table.depths;
+  std::ranges::sort(depths);
+  const double right = kEdge + kCell * static_cast<double>(table.lengths.size());
+  const double bottom = kTop + kRow * static_cast<double>(depths.size());
+  const auto box = [&](double x, double y, const std::string& rest) {
+    return fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"3\" {}/>\n", x, y,
+                       kCell - kGap, kRow - kGap, rest);
+  };
+  std::string svg;
+  for (size_t row = 0; row < depths.size(); ++row) {
+    const double y = kTop + kRow * static_cast<double>(row);
+    svg += svg_text(kEdge - 7, y + 19, "end", "tick", fmt::format("{:.0f} %", 100 * depths[row]));
+    for (size_t i = 0; i < table.lengths.size(); ++i) {
+      const double x = kEdge + kCell * static_cast<double>(i), middle = x + (kCell - kGap) / 2;
+      svg += box(x, y, "class=\"cell\"");
+      const auto* found = find_cell(table.passkey, {column, table.lengths[i], depths[row]});
+      if (found == nullptr) {
+        svg += svg_text(middle, y + 19, "middle", "tick", "–");
+        continue;
+      }
+      svg += box(x, y, fmt::format("class=\"heat\" fill-opacity=\"{:.2f}\"", found->share())) +
+             svg_text(middle, y + 19, "middle", found->share() > 0.7 ? "on" : "off",
+                      fmt::format("{:.{}f}/{}", found->found, found->in_parts ? 1 : 0, found->trials));
+    }
+  }
+  for (size_t i = 0; i < table.lengths.size(); ++i) {
+    svg += svg_text(kEdge + kCell * static_cast<double>(i) + kCell / 2 - 1, bottom + 14, "middle", "tick",
+                    std::to_string(table.lengths[i]));
+  }
+  svg += svg_text((kEdge + right) / 2, bottom + 33, "middle", "name", "length (tokens)");
+  return svg_root(right + 6, bottom + 42, "map", "Found under " + column.name(), svg);
+}
+
+}  // namespace
+
+std::string colour_of(const SweepTable& table, const Column& column) {
+  if (column.method.empty())
+    return "of-" + (std::ranges::count(kColoured, column.scaling) > 0 ? column.scaling : "none");
+  std::vector<std::string> free(kFree.begin(), kFree.end());
+  std::vector<Column> methods;
+  for (const Column& other : table.columns) {
+    if (!other.method.empty()) methods.push_back(other.fresh());
+    if (other.method.empty()) std::erase(free, other.scaling);
+  }
+  const auto at = std::ranges::find(methods, column.fresh()) - methods.begin();
+  return "of-" + (free.empty() ? "none" : free[static_cast<size_t>(at) % free.size()]);
+}
+
+std::vector<SweepPicture> sweep_pictures(const SweepTable& table) {
+  std::vector<SweepPicture> all = {both_widths("growing", table, growing_curves(table)),
+                                   both_widths("perplexity", table, length_curves(table))};
+  if (table.view.relative_to) {
+    all.push_back(both_widths("growing-ratio", table, ratio_curves(table, true)));
+    all.push_back(both_widths("perplexity-ratio", table, ratio_curves(table, false)));
+  }
+  std::erase_if(all, [](const SweepPicture& picture) { return picture.wide.empty(); });
+  if (table.passkey.empty()) return all;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const std::string column = table.columns[i].name();
+    std::string name = "found-" + column;
+    // A name out of a log may be anything; a file's has no separators and no surprises.
+    constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyz0123456789+-";
+    if (name.size() > 60 || name.find_first_not_of(kPlain) < name.size()) name = fmt::format("found-{}", i);
+    all.push_back({name, column, heat_picture(table, table.columns[i]), ""});
+  }
+  return all;
+}
+
+// For print, and for renderers without CSS variables.
+const std::string_view kSweepSvgStyle = R"(<style>
+svg { fill: #1f2328; }
+text { font: 12.5px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+.tick, .name { fill: #5d646d; } .series { font-weight: 600; stroke: none; } .grid { stroke: #ecebe7; }
+.axis, .origin { stroke: #5d646d; } .origin { stroke-dasharray: 2 4; } .curve, .leader { fill: none; }
+.curve { stroke-width: 2.25; stroke-linejoin: round; stroke-linecap: round; } .leader { opacity: .45; }
+.dashed .curve { stroke-dasharray: 7 5; } .error { stroke-width: 1.25; opacity: .7; }
+.cell { fill: #f0efeb; } .heat { fill: #0f766e; } .on { fill: #ffffff; font-weight: 600; }
+.of-none { stroke: #6b7280; fill: #6b7280; } .of-linear { stroke: #b45309; fill: #b45309; }
+.of-ntk { stroke: #7c3aed; fill: #7c3aed; } .of-dynamic { stroke: #be185d; fill: #be185d; }
+.of-yarn { stroke: #0f766e; fill: #0f766e; } .of-dynamic-yarn { stroke: #1d4ed8; fill: #1d4ed8; }
+.of-llama3 { stroke: #4d7c0f; fill: #4d7c0f; } .of-longrope { stroke: #92400e; fill: #92400e; }
+.of-proportional { stroke: #0e7490; fill: #0e7490; } .of-model { stroke: #111827; fill: #111827; }
+</style>
+)";
+
+std::string svg_file(const std::string& picture) {
+  std::string file = picture;
+  return file.insert(file.find('>') + 1, "\n" + std::string(kSweepSvgStyle));
+}
+
+}  // namespace lariat

@@ -1,0 +1,20 @@
+#pragma once
+#include <CLI/CLI.hpp>
+
+// The subcommands.
+namespace lariat {
+
+// Each adds one subcommand (tools/<name>.cpp) whose callback does the work and throws Error on failure.
+void add_generate_command(CLI::App& app);
+void add_chat_command(CLI::App& app);
+void add_tokenize_commands(CLI::App& app);  // tokenize and detokenize
+void add_logits_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
+void add_score_command(CLI::App& app);
+void add_perplexity_command(CLI::App& app);
+void add_passkey_command(CLI::App& app);
+void add_sweep_command(CLI::App& app);
+void add_inspect_command(CLI::App& app);
+void add_rope_command(CLI::App& app);
+
+}  // namespace lariat
