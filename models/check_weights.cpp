@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/tensor_names.h"
 #include "models/weight_source.h"
 

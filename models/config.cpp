@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "models/families/family.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/generation_config.h"
 #include "models/io/nearest_name.h"
 

@@ -24,7 +24,7 @@ struct ModelFiles {
 void open_tensors(ModelFiles& files);
 
 // The files of a checkpoint's folder, or of a GGUF file. Throws Error saying what the path is where it is
-// neither (models/families/gate.h).
+// neither (models/gate.h).
 ModelFiles open_files(const std::filesystem::path& path);
 // The same for who needs no weights: a config file alone will do, and nothing is refused before it is read.
 ModelFiles open_text_files(const std::filesystem::path& path);

@@ -2,7 +2,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "kernels/cpu/parallel.h"
+#include "kernels/parallel.h"
 #include "models/io/json_fields.h"
 #include "models/weights.h"
 

@@ -1,7 +1,7 @@
 #include "models/rope_config.h"
 
 #include "kernels/counted.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/io/json_fields.h"
 
 // Defaults and precedence follow transformers 5.23, modeling_rope_utils.py: RotaryEmbeddingConfigMixin

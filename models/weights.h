@@ -73,7 +73,7 @@ Weights load_weights(const ModelSpec& spec, const Tensors& checkpoint, Backend& 
                      std::optional<WeightFormat> requested);
 
 // Checks what load_weights would, and returns the names of the tensors it would read. Throws Error naming
-// file and tensor for one that nobody would read and that could change the result (models/families/gate.h).
+// file and tensor for one that nobody would read and that could change the result (models/gate.h).
 // Reads nothing, but for a tied model that has a head too: where that differs from the embedding, the spec is
 // no longer tied and has a warning.
 std::set<std::string> check_weights(ModelSpec& spec, const Tensors& checkpoint);

@@ -15,12 +15,11 @@ WORDS = {"behind": r"behind", "beside": r"beside", "heeded": r"heed(s|ed)?", "an
          "is said": r"(is|are) said|says? so", "is none": r"(is|are) none"}  # fmt: skip
 LIMITS = {  # in the order of WORDS, then OPENING
     'kernels': [29, 9, 0, 1, 3, 0, 3, 5, 6, 46, 78, 2, 29, 12, 3, 11, 29],
-    'models': [37, 17, 5, 0, 2, 0, 3, 1, 11, 39, 94, 11, 21, 29, 7, 20, 26],
+    'models': [37, 17, 5, 0, 2, 0, 3, 1, 11, 40, 94, 11, 21, 29, 7, 20, 26],
     'engine': [12, 8, 0, 4, 7, 1, 0, 1, 5, 26, 29, 2, 7, 4, 1, 6, 7],
-    'tools': [3, 4, 0, 1, 4, 0, 0, 0, 2, 7, 8, 4, 2, 1, 5, 3, 2],
-    'tests': [33, 31, 1, 3, 15, 7, 0, 1, 20, 45, 102, 11, 12, 31, 7, 4, 45],
-    'scripts': [0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0],
-}
+    'tools': [3, 4, 0, 1, 4, 0, 0, 0, 2, 7, 7, 4, 2, 1, 5, 3, 2],
+    'tests': [33, 31, 1, 3, 15, 7, 0, 1, 20, 44, 102, 11, 12, 31, 7, 4, 45],
+    'scripts': [0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0],}
 MARK = re.compile(r'(//|#(?!!|\s*(include|define|undef|ifn?def|if|elif|else|endif|pragma|error|line)\b)|""")\s*')
 
 

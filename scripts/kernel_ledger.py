@@ -241,8 +241,9 @@ def over_budget(rows):
     return found
 
 
-def table(rows, archs):
-    """One line per kernel: the maximum of its instances; the loop of the instance with the longest loop."""
+def table(rows, archs, shortest=0):
+    """One line per kernel: the maximum of its instances; the loop of the instance with the longest loop. Skips kernels with a loop
+    of fewer than `shortest` instructions and, if shortest > 0, kernels without a loop."""
     head = ["kernel", "instances", *(f"registers sm_{arch}" for arch in archs), "spilled", "shared, bytes", "warps per SM",
             "loop: instructions", "loads", "in flight", "generic", "F2F", "mma"]  # fmt: skip
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
@@ -252,6 +253,8 @@ def table(rows, archs):
         granted = -(-max(registers) // 8) * 8
         loops = [row[4] for row in mine if row[4] and row[2] == archs[-1]]
         loop = max(loops, key=lambda figures: figures["instructions"]) if loops else None
+        if shortest > (loop["instructions"] if loop else 0):
+            continue
         keys = ("instructions", "loads", "in_flight", "generic", "f2f", "mma")
         cells = [f"`{kernel}`", len({row[0] for row in mine}), *registers, max(r[3]["spills"] for r in mine),
                  max(r[3]["shared"] for r in mine), min(64, REGISTERS_PER_SM // (32 * granted)),
@@ -276,7 +279,8 @@ def main():
     if not args.nvdisasm:
         print("kernel_ledger: no nvdisasm: loops were skipped", file=sys.stderr)
     if args.markdown:
-        text, times = re.subn(r"<!-- ledger -->.*<!-- /ledger -->", lambda _: f"<!-- ledger -->\n{table(rows, archs)}\n<!-- /ledger -->",
+        rewritten = table(rows, archs, shortest=64 if args.nvdisasm else 0)
+        text, times = re.subn(r"<!-- ledger -->.*<!-- /ledger -->", lambda _: f"<!-- ledger -->\n{rewritten}\n<!-- /ledger -->",
                               args.markdown.read_text(), flags=re.S)  # fmt: skip
         if times != 1:
             fail(f"{args.markdown}: no marks <!-- ledger --> and <!-- /ledger -->")

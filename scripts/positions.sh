@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Trains four tiny models that differ only in positions and measures them at 1, 2 and 4 times their training length. Prints the
-# table of docs/context-extension.md and draws docs/positions.svg. Needs PyTorch and a build; a few minutes of one core per
-# model. Existing results are kept, so an interrupted run resumes.
+# Trains four tiny models that differ only in positions and measures them at 1, 2 and 4 times their training length. Prints a
+# table of their perplexities and draws docs/positions.svg. Needs PyTorch and a build; a few minutes of one core per model.
+# Existing results are kept, so an interrupted run resumes.
 #   scripts/positions.sh [FOLDER]     PYTHON=python3 LARIAT=build/lariat TOKENS=600000
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -5,8 +5,8 @@
 #include "kernels/tensor.h"
 #include "tests/limit_targets.h"
 
-// How many rows have the bits of a row alone, on the processor that runs this; beyond that many, they have
-// those of any other such number. docs/processors.md tells users of the same.
+// The number of rows up to which a row is bitwise identical to the row alone, on this processor. Products of
+// more rows agree bitwise with each other. docs/accuracy.md has the same numbers for users.
 namespace lariat::test {
 
 inline constexpr int64_t kAnyRows = std::numeric_limits<int64_t>::max();

@@ -8,7 +8,7 @@
 #include "engine/eval/render/rope_svg.h"
 #include "kernels/counted.h"
 #include "models/config.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/io/atomic_file.h"
 #include "models/model_files.h"
 #include "models/positions/position_method.h"

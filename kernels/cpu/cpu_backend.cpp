@@ -11,9 +11,9 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/lay_out_rows.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
+#include "kernels/parallel.h"
 
 namespace lariat {
 namespace {

@@ -18,7 +18,7 @@ bool has_avx512_vnni();
 bool has_amx_bf16();
 std::string_view amx_bf16_unavailable_reason();  // empty when it can
 
-// Kinds of x86-64 processor that differ in what they run here (docs/processors.md), each with all that those
+// Kinds of x86-64 processor that differ in what they run here (docs/accuracy.md), each with all that those
 // before it have. kAvx512Bf16 has VNNI too.
 enum class Processor { kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 

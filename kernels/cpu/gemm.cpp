@@ -6,8 +6,8 @@
 #include "kernels/cpu/amx_product.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
+#include "kernels/parallel.h"
 
 namespace lariat::cpu {
 namespace {

@@ -3,7 +3,7 @@
 #if defined(__x86_64__)
 #include "kernels/cpu/amx_product.h"
 #include "kernels/cpu/gemv.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/parallel.h"
 
 namespace lariat::cpu {
 

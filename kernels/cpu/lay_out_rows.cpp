@@ -5,8 +5,8 @@
 
 #include "kernels/cpu/amx_pack.h"
 #include "kernels/cpu/convert_rows.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
+#include "kernels/parallel.h"
 #include "kernels/quant.h"
 #include "kernels/search_quant.h"
 

@@ -4,9 +4,9 @@
 
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/products.h"
 #include "kernels/integers.h"
+#include "kernels/parallel.h"
 
 namespace lariat::cpu {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
+#include "kernels/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_ops.cpp"

@@ -1,5 +1,5 @@
 #include "models/families/family.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 
 // The families with ALiBi in place of RoPE: BLOOM and MPT (transformers 5.24, models/bloom and models/mpt).
 // Both have LayerNorms and a feed-forward without a gate, four times as wide as the model.

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "models/families/family.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 
 // Qwen 2, 2.5, 3 and the text side of 2-VL (transformers 5.23, models/qwen2/configuration_qwen2.py,
 // models/qwen3/configuration_qwen3.py, models/qwen2_vl/configuration_qwen2_vl.py).

@@ -13,30 +13,38 @@
 namespace lariat {
 namespace {
 
-// By its name in "quant_method".
 struct Method {
-  std::string_view name;
+  std::string_view name;  // in "quant_method"
   void (*read)(const Quantized& quantized);
+  std::string_view keys{};   // only this method's settings have one of these keys
+  const char* file = "";     // holds the settings where config.json has none
+  std::string_view parts{};  // endings of its tensors, apart from those of other rows
 };
 constexpr Method kMethods[] = {
-    {"fp8", read_fp8},   {"fbgemm_fp8", read_fp8}, {"compressed-tensors", read_compressed_tensors},
-    {"gptq", read_gptq}, {"awq", read_awq},        {"bitsandbytes", read_bitsandbytes},
-    {"mlx", read_mlx},   {"mxfp4", read_mxfp4},    {"modelopt", read_modelopt}};
+    {"fp8", read_fp8, "", "", ".weight_scale .weight_scale_inv .qscale_weight .scale_weight"},
+    {"fbgemm_fp8", read_fp8},
+    {"compressed-tensors", read_compressed_tensors, "", "",
+     ".weight_packed .weight_shape .weight_zero_point .weight_g_idx .compressed .bitmask "
+     ".weight_global_scale"},
+    {"gptq", read_gptq, "desc_act", "quantize_config.json", ".qweight .qzeros .g_idx"},
+    {"awq", read_awq, "w_bit", "quant_config.json"},
+    {"bitsandbytes", read_bitsandbytes, "load_in_4bit load_in_8bit", "",
+     ".SCB .weight_format .absmax .quant_map"},
+    {"mlx", read_mlx, "", "", ".scales .biases"},
+    {"mxfp4", read_mxfp4},
+    {"modelopt", read_modelopt, "quant_algo", "hf_quant_config.json", ".weight_scale_2"}};
 
 const Method* find_method(std::string_view name) {
-  const auto found = std::ranges::find_if(kMethods, [&](const Method& each) { return each.name == name; });
+  const auto found = std::ranges::find(kMethods, name, &Method::name);
   return found == std::end(kMethods) ? nullptr : &*found;
 }
 
-// The name of a method that does not give it: by keys that no other has.
+// The name of a method that does not give it; MLX without keys of another.
 std::string unnamed_method(const JsonFields& object) {
-  constexpr std::pair<std::string_view, const char*> kKeys[] = {{"load_in_4bit", "bitsandbytes"},
-                                                                {"load_in_8bit", "bitsandbytes"},
-                                                                {"quant_algo", "modelopt"},
-                                                                {"w_bit", "awq"},
-                                                                {"desc_act", "gptq"}};
-  for (const auto& [key, method] : kKeys) {
-    if (object.has(key)) return method;
+  for (const Method& method : kMethods) {
+    for (const std::string_view key : split(method.keys, ' ')) {
+      if (!key.empty() && object.has(std::string(key).c_str())) return std::string(method.name);
+    }
   }
   return "mlx";
 }
@@ -98,26 +106,21 @@ void pass_over_activations(const Quantized& quantized) {
                                "in more; passed over");
 }
 
-constexpr std::string_view kParts[] = {".qweight",          ".qzeros",
-                                       ".scales",           ".g_idx",
-                                       ".biases",           ".weight_scale",
-                                       ".weight_scale_inv", ".weight_packed",
-                                       ".weight_shape",     ".weight_zero_point",
-                                       ".weight_g_idx",     ".SCB",
-                                       ".weight_format",    ".absmax",
-                                       ".quant_map",        ".compressed",
-                                       ".bitmask",          ".weight_global_scale",
-                                       ".weight_scale_2",   ".qscale_weight",
-                                       ".scale_weight"};
+bool is_part(std::string_view tensor) {
+  return std::ranges::any_of(kMethods, [&](const Method& method) {
+    return std::ranges::any_of(split(method.parts, ' '), [&](std::string_view part) {
+      return !part.empty() && tensor.ends_with(part);
+    });
+  });
+}
 
 // Parts that no weight was made of.
 void refuse_what_is_left(const Quantized& quantized) {
   for (const auto& [name, tensor] : quantized.tensors.all()) {
     if (tensor.quantized) continue;
-    const auto ends_so = [&end = tensor.name](std::string_view part) { return end.ends_with(part); };
-    if (tensor.name.find(".quant_state.") != std::string::npos || std::ranges::any_of(kParts, ends_so))
+    if (tensor.name.find(".quant_state.") != std::string::npos || is_part(tensor.name))
       quantized.refuse(tensor, "is a part of a quantised weight, and the others are not there");
-    if (ends_so(".weight") && !has_name(kFloats, tensor.dtype))
+    if (tensor.name.ends_with(".weight") && !has_name(kFloats, tensor.dtype))
       quantized.refuse(tensor, "is " + tensor.dtype + ", which the tensors beside it make no weight of");
   }
 }
@@ -137,17 +140,15 @@ void check_quantization(const JsonFields& config) {
 }
 
 std::pair<nlohmann::json, std::string> quantization_config(const ModelTexts& texts) {
-  constexpr std::pair<const char*, const char*> kBeside[] = {
-      {"quantize_config.json", "gptq"}, {"quant_config.json", "awq"}, {"hf_quant_config.json", "modelopt"}};
   std::pair all(texts.object("config.json"), texts.file("config.json").string());
   const TextPart text = text_part(all.first, all.second);
   if (settings(JsonFields(text.json, all.second, text.prefix))) return all;
-  for (const auto& [name, method] : kBeside) {
-    if (!texts.has(name)) continue;
-    nlohmann::json found = texts.object(name);
+  for (const Method& method : kMethods) {
+    if (*method.file == '\0' || !texts.has(method.file)) continue;
+    nlohmann::json found = texts.object(method.file);
     if (found.contains("quantization")) found = nlohmann::json(found["quantization"]);
-    if (found.is_object() && !found.contains("quant_method")) found["quant_method"] = method;
-    return {{{"quantization_config", found}}, texts.file(name).string()};
+    if (found.is_object() && !found.contains("quant_method")) found["quant_method"] = method.name;
+    return {{{"quantization_config", found}}, texts.file(method.file).string()};
   }
   return all;
 }

@@ -5,8 +5,8 @@
 #include <chrono>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
+#include "kernels/parallel.h"
 #include "tests/bench/noise_cache.h"
 #include "tests/kernels/grouping_cases.h"
 

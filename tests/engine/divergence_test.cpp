@@ -92,7 +92,7 @@ TEST_P(DivergenceOf, EqualsThatOfTwoSeparateRuns) {
   EXPECT_TRUE(result.complete);
   SessionOptions at_once = options_, reference_at_once = reference_options_;
   at_once.prefill_chunk = reference_at_once.prefill_chunk = 0;
-  // Where few rows of quantised weights are another product than many (docs/processors.md), the same chunks.
+  // Where few rows of quantised weights are another product than many (docs/accuracy.md), the same chunks.
   if (is_quantized(GetParam().weights) && linear_rows_alike(true) < windows_.ctx[0])
     at_once.prefill_chunk = options_.prefill_chunk;
   double sum = 0;

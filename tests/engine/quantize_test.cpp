@@ -93,7 +93,7 @@ TEST_P(QuantizedFamily, RunsAsOnTheReference) {
     const std::vector<float> actual = all_logits(a, some, 16), expected = all_logits(b, some, some.size());
     // Where an input lies half way between two integers, one ulp decides which it becomes: a difference of
     // one step in 127 of one input. So the two differ by less than what quantising costs, not by an ulp.
-    // Where many rows are no product of integers (docs/processors.md), inputs are not quantised, and lack all
+    // Where many rows are no product of integers (docs/accuracy.md), inputs are not quantised, and lack all
     // that this costs.
     const double cost = max_abs_difference(expected, std::span(exact).first(expected.size()));
     const double share = linear_rows_alike(true) < std::ssize(some) ? 2.0 : 0.5;

@@ -46,7 +46,7 @@ TEST_P(GroupedLinear, NanReachesItsRowAndNothingElse) {
 }
 
 // A row has the bits that its expert's own product gives: those of few rows in a step of few tokens, and with
-// quantised weights always (docs/processors.md).
+// quantised weights always (docs/accuracy.md).
 TEST_P(GroupedLinear, GivesTheBitsOfAProductOfOneRow) {
   const bool any = has_tiles(param().weights, param().compute) ||
                    grouped_linear_rows_alike(is_quantized(param().weights)) > 60 * 2;

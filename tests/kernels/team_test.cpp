@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cpu/parallel.h"
+#include "kernels/parallel.h"
 #include "tests/count_allocations.h"
 #include "tests/skip.h"
 

@@ -1,6 +1,6 @@
 // Nothing that changes a model's result passes in silence: whatever is changed of the tensors of tiny
 // checkpoints and of the keys in the table is what transformers 5.23 makes of it, an error, or a warning.
-#include "models/families/gate.h"
+#include "models/gate.h"
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/quant.h"

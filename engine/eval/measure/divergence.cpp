@@ -10,8 +10,8 @@
 
 #include "engine/eval/measure/windows.h"
 #include "engine/interrupt.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/error.h"
+#include "kernels/parallel.h"
 
 namespace lariat {
 namespace {

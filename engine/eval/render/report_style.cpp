@@ -2,7 +2,8 @@
 
 namespace lariat {
 
-// The style of a report's page; its pictures have theirs (kSweepSvgStyle), with colours for dark screens here.
+// The style of a report's page; its pictures have theirs (kSweepSvgStyle), with colours for dark screens
+// here.
 const std::string_view kReportStyle = R"(<style>
 :root { --page: #fbfbfa; --card: #ffffff; --edge: #e4e4e0; --ink: #1f2328; --soft: #5d646d; --mark: #e8f3f1; }
 * { box-sizing: border-box; }

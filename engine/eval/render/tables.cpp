@@ -21,7 +21,8 @@ void mark(ResultTable& results, const Standing& standing, size_t cell) {
 
 // A row for each column and a cell for each length.
 template <class Cells, class Cell>
-ResultTable by_length(const SweepTable& table, const std::string& first, const Cells& cells, const Cell& cell_of) {
+ResultTable by_length(const SweepTable& table, const std::string& first, const Cells& cells,
+                      const Cell& cell_of) {
   ResultTable results{first};
   for (const int64_t length : table.lengths) results.heads.push_back(std::to_string(length));
   for (const Column& column : table.columns) {
@@ -67,7 +68,8 @@ std::string heat_block(const RetrievalValue& value) {
   static constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
   const double share = value.share();
   const int shade = share >= 1 ? 4 : share <= 0 ? 0 : 1 + static_cast<int>(share * 3);
-  return fmt::format("{0}{0} {1:.{2}f}/{3}", kShades[shade], value.found, value.in_parts ? 1 : 0, value.trials);
+  return fmt::format("{0}{0} {1:.{2}f}/{3}", kShades[shade], value.found, value.in_parts ? 1 : 0,
+                     value.trials);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
     tools/lab/golden/conformance.py --lariat build/lariat [--configs FOLDER]
 
-Writes the marked parts of docs/conformance.md; exits with 1 if a difference exceeds its limit. --configs adds the frequencies of
+Writes the marked parts of docs/accuracy.md; exits with 1 if a difference exceeds its limit. --configs adds the frequencies of
 every config (*.json) of a folder. The models are copies of tests/golden/checkpoints with a scaling in config.json, all in float32:
 transformers with eager attention, lariat with f32 weights and caches and one thread.
 
@@ -33,14 +33,16 @@ import pages  # of tools/lab; tiny adds the path
 from rope import from_transformers, known, step_length
 from rope_formulas import rope
 
-DOCUMENT = tiny.ROOT / "docs" / "conformance.md"
+DOCUMENT = tiny.ROOT / "docs" / "accuracy.md"
 ORIGINAL = 64
 LENGTHS = (48, 64, 65, 320)  # single pass: below, at, just beyond and far beyond the original context
 PREFILL, DECODED = 40, 160  # decode: tokens of the prefill, and in total
 STEPS = 4  # scale steps per octave: lariat's default
 STEPPED = ("dynamic", "dynamic-yarn")
 BY_LENGTH = (*STEPPED, "longrope")  # frequencies change while a sequence grows
-# transformers is within 1.0e-4 of float64 and lariat within 5e-5 (last rows of the table); the limit is twice the sum, as CPUs
+MODES = {"pass": "one pass", "decode": "decode", "steps": f"decode, {STEPS} steps per octave",
+         "stale": "decode, stale keys"}  # fmt: skip
+# transformers is within 1.0e-4 of float64 and lariat within 5e-5 (the table by family); the limit is twice the sum, as CPUs
 # sum in different orders. A factor wrong by 0.1 % must move logits by more.
 LOGIT_LIMIT = 3e-4
 FREQUENCY_LIMIT = 1e-6  # relative; transformers' frequencies are float32
@@ -343,27 +345,44 @@ def number(value):
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def logit_table(table, spread):
-    def over_types(which, column):
-        found = {family: [cells[family].get(column) for cells in table.values()] for family in FAMILIES}
-        return [number(which(v for v in values if v is not None)) for values in found.values()]
+def largest(values):
+    found = [value for value in values if value is not None]
+    return number(max(found)) if found else "–"
 
+
+def scaling_table(table):
+    """A row per scaling: the largest difference over all families, by mode."""
     rows = []
     for kind, cells in table.items():
-        own = "T" if known(kind) else "F"
-        cached = own + ", U" * (kind in BY_LENGTH)
-        modes = {"pass": ("one pass", own), "decode": ("decode", cached),
-                 "steps": (f"decode, {STEPS} scale steps per octave", cached),
-                 "stale": ("decode, `--rope-cache stale`", own)}  # fmt: skip
-        for column, mode in modes.items():
-            if column in cells["Llama"]:
-                numbers = (number(cell[column]) if column in cell else "–" for cell in cells.values())
-                rows.append([kind, *mode, *numbers])
-    rows.append(["all", "one pass: lariat", "float64", *over_types(max, "lariat")])
-    rows.append(["all", "one pass: transformers", "float64", *over_types(max, "oracle")])
-    rows.append(["all", "one pass: what a factor wrong by 0.1 % costs at least", "", *over_types(min, "wrong")])
-    rows.append(["default", "standard deviation of the logits", "", *(f"{s:.1f}" for s in spread.values())])
-    return pages.table(["scaling", "mode", "oracle", *FAMILIES], rows)
+        oracle = ("T" if known(kind) else "F") + ", U" * (kind in BY_LENGTH)
+        rows.append([kind, oracle, *(largest(cell.get(mode) for cell in cells.values()) for mode in MODES)])
+    return pages.table(["scaling", "oracles", *MODES.values()], rows)
+
+
+def family_table(table, spread):
+    """A row per family: over all scalings."""
+
+    def over_scalings(family, *columns):
+        return [cells[family].get(column) for cells in table.values() for column in columns]
+
+    rows = []
+    for family in FAMILIES:
+        wrong = min(value for value in over_scalings(family, "wrong") if value is not None)
+        rows.append([family, largest(over_scalings(family, *MODES)), largest(over_scalings(family, "lariat")),
+                     largest(over_scalings(family, "oracle")), number(wrong), f"{spread[family]:.1f}"])  # fmt: skip
+    return pages.table(["family", "largest difference", "lariat to float64", "transformers to float64",
+                        "factor wrong by 0.1 %", "standard deviation"], rows)  # fmt: skip
+
+
+def frequency_summary(rows):
+    """A line per oracle: the largest differences over all settings."""
+    lines = []
+    for oracle, name in (("transformers", "transformers"), ("formula", "the formulas, for types that transformers lacks")):
+        found = [row[3] for row in rows if row[4] == oracle]
+        if found:
+            frequency, factor = (number(max(column)) for column in zip(*found))
+            lines.append(f"- {name}: {len(found)} settings, frequencies equal to {frequency} (relative), attention factors to {factor}")
+    return ";\n".join(lines) + "."
 
 
 def stale_cost(table):
@@ -377,15 +396,15 @@ def main():
     parser.add_argument("--configs", type=Path, nargs="*", default=[], help="folders of more config.json files")
     args = parser.parse_args()
     rows = list(frequency_rows(args.lariat, args.configs))
+    for name, kind, lengths, found, oracle in rows:
+        print(f"{name} ({kind}, {lengths}): frequencies, attention factor", *map(number, found), f"from {oracle}")
     table, spread = measure_logits(args.lariat)
     options = "".join(f" --configs {folder}" for folder in args.configs)
     pages.replace(DOCUMENT, "made", f"    tools/lab/golden/conformance.py --lariat build/lariat{options}\n\n"
-                                    f"made the figures of this page, with {tiny.VERSIONS}.")  # fmt: skip
-    pages.replace(DOCUMENT, "logits", logit_table(table, spread))
+                                    f"made the numbers of logits and frequencies, with {tiny.VERSIONS}.")  # fmt: skip
+    pages.replace(DOCUMENT, "logits", scaling_table(table) + "\n\n" + family_table(table, spread))
     pages.replace(DOCUMENT, "stale", f"The largest difference of a logit is {stale_cost(table)}.")
-    pages.replace(DOCUMENT, "frequencies", pages.table(
-        ["setting", "type", "lengths", "frequencies", "attention factor", "oracle"],
-        [[name, kind, asked, number(found[0]), number(found[1]), oracle] for name, kind, asked, found, oracle in rows]))
+    pages.replace(DOCUMENT, "frequencies", frequency_summary(rows))
     effects = ("cost", "wrong")  # not differences from an oracle
     logits = max(v for cells in table.values() for cell in cells.values() for k, v in cell.items() if k not in effects)
     frequency, factor = (max(row[3][i] for row in rows) for i in (0, 1))

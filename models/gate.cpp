@@ -1,4 +1,4 @@
-#include "models/families/gate.h"
+#include "models/gate.h"
 
 #include <algorithm>
 #include <cmath>
@@ -95,7 +95,7 @@ constexpr KeyRule kWarned[] = {
 
 // Keys that change nothing here: of training, of other files, of how something is computed. * stands for
 // anything.
-constexpr std::string_view kHarmless =
+constexpr std::string_view kHarmlessKeys =
     "_* *_token_id *dropout *_pdrop *_loss_coef vision_config transformers_version torch_dtype "
     "initializer_range init_device use_cache cache_implementation attn_implementation flash_attn "
     "pretraining_tp ep_size aux_loss_alpha seq_aux output_router_logits max_window_layers model_max_length "
@@ -183,7 +183,7 @@ void check_unread(const JsonFields& object, const KeyValues& known, std::vector<
   };
   for (const std::string& key : object.unread_keys()) {
     const Json* value = object.find(key);
-    if (value == nullptr || has_match(kHarmless, key)) continue;
+    if (value == nullptr || has_match(kHarmlessKeys, key)) continue;
     if (const KeyRule* rule = find_rule(kRefused, key)) {
       if (!is_neutral(*value, rule->neutral, object, known)) refuse(object, key, *rule);
       continue;

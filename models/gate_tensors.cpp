@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/error.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/safetensors.h"
 
 // The tensors of a checkpoint.

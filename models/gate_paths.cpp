@@ -2,7 +2,7 @@
 #include <fstream>
 
 #include "kernels/error.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/io/text_file.h"
 
 // Paths that are not a checkpoint folder.
