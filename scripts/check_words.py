@@ -19,7 +19,8 @@ LIMITS = {  # in the order of WORDS, then OPENING
     'engine': [12, 8, 0, 4, 7, 1, 0, 1, 5, 26, 29, 2, 7, 4, 1, 6, 7],
     'tools': [3, 4, 0, 1, 4, 0, 0, 0, 2, 7, 7, 4, 2, 1, 5, 3, 2],
     'tests': [33, 31, 1, 3, 15, 7, 0, 1, 20, 44, 102, 11, 12, 31, 7, 4, 45],
-    'scripts': [0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0],}
+    'scripts': [0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0],
+}
 MARK = re.compile(r'(//|#(?!!|\s*(include|define|undef|ifn?def|if|elif|else|endif|pragma|error|line)\b)|""")\s*')
 
 
