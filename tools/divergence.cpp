@@ -138,7 +138,7 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
   begin_group(command, kAgainstOptions);
   auto* reference = command
                         .add_option("--against", against.reference,
-                                    "say how far the model is from this one, or from itself")
+                                    "compare with this reference model; same: with the model itself")
                         ->type_name("DIR|same");
   for (const char* name : {"--load-cache", "--save-cache", "--losses", "--csv", "--results"})
     reference->excludes(command.get_option(name));

@@ -80,8 +80,7 @@ void add_context_options(CLI::App& command, ContextOptions& options, const std::
   command
       .add_option_function<std::string>(
           "--join", [&options](const std::string& text) { options.join = parse_join(text); },
-          "how --load-cache A,B,... become one; of each but the first, recompute reads the first N tokens "
-          "again, anew all; /bos=keep behind it keeps a BOS that a later one begins with")
+          "join method of --load-cache A,B,...; /bos=keep keeps later BOS")
       ->type_name("rotate|recompute=N|anew")
       ->needs(file);
 }

@@ -19,16 +19,15 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
                             std::optional<int64_t>& max_tokens, const std::string& most, bool growing) {
   std::vector<std::string> methods = {"sliding", "chunks"};
   std::string meaning =
-      "sliding: each token once, with the most context it can have; chunks: disjoint windows, their second "
-      "half";
+      "sliding: each token once, overlapping windows; chunks: second half of disjoint windows";
   if (growing) {
     methods.emplace_back("growing");
-    meaning += "; growing: from the first token on, as a conversation grows, to --ctx";
+    meaning += "; growing: context from 0 to --ctx";
   }
   command.add_option("--method", method, meaning)->check(CLI::IsMember(methods));
-  command.add_option("--stride", stride, "tokens a sliding window moves")
+  command.add_option("--stride", stride, "tokens between sliding windows")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command.add_option("--max-tokens", max_tokens, "use only the text's first so many tokens; " + most)
+  command.add_option("--max-tokens", max_tokens, "use only the first N tokens of the text; " + most)
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
 }
 
@@ -38,33 +37,30 @@ CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std
   for (const NeedleTask task : kNeedleTasks) names.emplace_back(name_of(task));
   CLI::Option* const task =
       command
-          .add_option(
-              "--task", tasks,
-              "what is hidden: a number; the numbers of several names, one asked for; several numbers "
-              "of one name; of several names, all asked for; a chain of variables")
+          .add_option("--task", tasks,
+                      "retrieval task of RULER: passkey, key-value needles, variable tracking")
           ->check(CLI::IsMember(names))
           ->default_str("passkey");
   command
       .add_option("--needles", options.needles.count,
-                  "names or numbers hidden, or steps of a chain, for any task but passkey")
+                  "number of needles or chain steps, unless --task is passkey")
       ->check(CLI::Range(int64_t{1}, kMostNeedles));
-  command.add_option("--haystack", haystack, "the text they are hidden in; noise: five sentences, repeated")
+  command.add_option("--haystack", haystack, "text around the needles; noise: five repeated sentences")
       ->type_name("noise|FILE");
-  command.add_option("--depths", options.depths, "where the needle asked for stands, 0 (start) to 1 (end)")
+  command.add_option("--depths", options.depths, "depth of the requested needle, 0 (start) to 1 (end)")
       ->delimiter(',')
       ->check(CLI::Range(0.0, 1.0));
   command.add_option("--trials", options.trials, "prompts per length and depth")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command.add_option("--seed", options.seed, "of the needles");
+  command.add_option("--seed", options.seed, "random seed of the needles");
   return task;
 }
 
 void add_result_files(CLI::App& command, ResultFiles& files, bool pictures) {
   command.add_flag("--json", files.json, "one JSON object on stdout")->group(kOutputOptions);
-  add_output_option(command, "--csv", files.csv, "write the results as CSV too, a row per measurement")
-      ->group(kOutputOptions);
+  add_output_option(command, "--csv", files.csv, "also write the results as CSV")->group(kOutputOptions);
   if (pictures)
-    command.add_option("--svg", files.svg, "write the report's pictures into this folder too")
+    command.add_option("--svg", files.svg, "also write the report's figures to this folder")
         ->type_name("DIR")
         ->group(kOutputOptions);
 }
@@ -86,10 +82,9 @@ void publish(const ResultFiles& files, const Measurements& log, const nlohmann::
 }
 
 void add_run_log(CLI::App& command, ResultFiles& files) {
-  add_output_option(command, "--results", files.results,
-                    "keep the results in this file while they are measured")
+  add_output_option(command, "--results", files.results, "save results to this file during the run")
       ->group(kOutputOptions);
-  command.add_flag("--resume", files.resume, "go on with the results that an earlier run left there")
+  command.add_flag("--resume", files.resume, "resume an interrupted run from its results")
       ->needs("--results")
       ->group(kOutputOptions);
 }

@@ -233,7 +233,7 @@ void run(PasskeyCommand& command) {
 void add_passkey_command(CLI::App& app) {
   auto command = std::make_shared<PasskeyCommand>();
   CLI::App& sub = add_command(
-      app, "passkey", "Find what is hidden in a long text, by length and depth", kMeasureCommands,
+      app, "passkey", "Retrieval from long texts by length and depth", kMeasureCommands,
       "lariat passkey --model DIR --lengths 2048,8192 --rope-scaling dynamic-yarn --report passkey.html");
   add_model_option(sub, command->common);
   sub.add_option("--lengths", command->lengths, "prompt lengths in tokens")
@@ -241,10 +241,9 @@ void add_passkey_command(CLI::App& app) {
       ->default_str("half, once and twice the original length")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_passkey_options(sub, command->passkeys, command->tasks, command->haystack)->delimiter(',');
-  auto* chat = sub.add_flag("--chat", command->chat,
-                            "the prompt is a user's message, put into the model's chat template");
+  auto* chat = sub.add_flag("--chat", command->chat, "apply the chat template to the prompt");
   add_template_var_option(sub, command->common)->needs(chat);
-  add_output_option(sub, "--report", command->files.report, "write the result as an HTML page");
+  add_output_option(sub, "--report", command->files.report, "write an HTML report");
   add_result_files(sub, command->files, true);
   add_run_log(sub, command->files);
   add_common_options(sub, command->common);

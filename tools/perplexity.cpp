@@ -214,11 +214,10 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
 
 void add_perplexity_command(CLI::App& app) {
   auto command = std::make_shared<PerplexityCommand>();
-  CLI::App& sub =
-      add_command(app, "perplexity", "How well a model predicts a text, by context length", kMeasureCommands,
-                  "lariat perplexity --model DIR --file book.txt --ctx 2048,8192");
+  CLI::App& sub = add_command(app, "perplexity", "Perplexity of a text by context length", kMeasureCommands,
+                              "lariat perplexity --model DIR --file book.txt --ctx 2048,8192");
   add_model_option(sub, command->common);
-  sub.add_option("-f,--file", command->file, "the text, of any size; -: standard input")->required();
+  sub.add_option("-f,--file", command->file, "text file; -: standard input")->required();
   add_common_options(sub, command->common);
   sub.remove_option(sub.get_option("--ctx"));  // here: a list of lengths to measure
   sub.add_option("-c,--ctx", command->ctx, "tokens per window")
@@ -226,21 +225,19 @@ void add_perplexity_command(CLI::App& app) {
       ->default_str("original length, at most 2048; growing: twice it")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
-                         "growing: N times --ctx makes N contexts", true);
+                         "growing: N x --ctx for N contexts", true);
   sub.get_option("--max-tokens")->default_str("all");
-  sub.add_option("--step", command->step, "tokens that a growing context reads at a time")
+  sub.add_option("--step", command->step, "prefill size of a growing context")
       ->default_str("512; 32 with --rope-steps exact")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  sub.add_option("--buckets", command->buckets,
-                 "of positions, whose losses the JSON holds and growing prints: so many, or where each ends")
+  sub.add_option("--buckets", command->buckets, "number or ends of position buckets for reported losses")
       ->delimiter(',')
       ->default_str("32")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  add_context_options(sub, command->load_cache,
-                      "score the text in one piece, as what follows this saved context");
+  add_context_options(sub, command->load_cache, "score the text as one continuation of a saved context");
   add_output_option(sub, "--save-cache", command->save_cache,
-                    "score the text in one piece, and save the context that it makes");
-  add_output_option(sub, "--losses", command->losses, "write the loss of each token as JSON lines");
+                    "score the text in one piece and save its context");
+  add_output_option(sub, "--losses", command->losses, "write each token's loss as JSON lines");
   add_result_files(sub, command->files, false);
   add_run_log(sub, command->files);
   add_against_options(sub, command->against);

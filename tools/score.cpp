@@ -122,18 +122,16 @@ void run(const ScoreCommand& command) {
 
 void add_score_command(CLI::App& app) {
   auto command = std::make_shared<ScoreCommand>();
-  CLI::App& sub = add_command(app, "score", "Log-probabilities of what follows prompts", kMeasureCommands,
+  CLI::App& sub = add_command(app, "score", "Log-likelihoods of continuations", kMeasureCommands,
                               "lariat score --model DIR --file questions.jsonl");
   add_model_option(sub, command->common);
-  sub.add_option(
-         "-f,--file", command->file,
-         "JSON lines {\"prompt\", \"continuation\"} or {\"prompt\", \"choices\": [...]}, each answered "
-         "with one; -: standard input")
+  sub.add_option("-f,--file", command->file,
+                 "JSON lines: \"prompt\", \"continuation\" or \"choices\"; -: standard input")
       ->required();
-  sub.add_option("--top", command->top, "name so many of the likeliest tokens beside each token")
+  sub.add_option("--top", command->top, "report the top N tokens at each token")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
-  sub.add_flag("--no-bos", command->no_bos, "prompts without the beginning-of-text token");
-  add_context_options(sub, command->load_cache, "the context that all prompts go on from");
+  sub.add_flag("--no-bos", command->no_bos, "omit the beginning-of-text token of prompts");
+  add_context_options(sub, command->load_cache, "saved KV cache that all prompts continue");
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }

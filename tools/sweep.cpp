@@ -242,35 +242,31 @@ void run(SweepCommand& command, CommandFiles files) {
 void add_measuring_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Measuring");
   SweepOptions& sweep = command.sweep;
-  sub.add_flag(
-      "--quick", sweep.quick,
-      "a first look in minutes: no passkeys, no speed, no more text than the longest window, windows that "
-      "overlap by half");
+  sub.add_flag("--quick", sweep.quick, "measure in minutes: less text, no passkeys, no throughput");
   add_perplexity_options(sub, command.method, sweep.stride, sweep.max_tokens, "0: all");
-  sub.get_option("--stride")->default_str("1/8 of their length, at least 256");
-  sub.get_option("--max-tokens")->default_str("what the longest window holds, at least 8192");
+  sub.get_option("--stride")->default_str("1/8 of the window, at least 256");
+  sub.get_option("--max-tokens")->default_str("length of the longest window, at least 8192");
   add_passkey_options(sub, sweep.passkeys, command.tasks, command.haystack)->expected(1);
-  sub.add_option("--growing-step", sweep.growing_step, "tokens that the growing context reads at a time")
+  sub.add_option("--growing-step", sweep.growing_step, "prefill size of the growing context")
       ->default_str("512; 32 with --rope-steps exact")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  add_output_option(sub, "--losses", command.losses, "write the loss of each token as JSON lines");
+  add_output_option(sub, "--losses", command.losses, "write each token's loss as JSON lines");
   const auto leave_out = [&](const char* name, bool& measured, const std::string& what) {
     sub.add_flag_callback(
-        name, [&measured] { measured = false; }, "leave " + what + " out");
+        name, [&measured] { measured = false; }, "skip " + what + " measurements");
   };
-  leave_out("--no-growing", sweep.growing, "the growing context");
+  leave_out("--no-growing", sweep.growing, "growing context");
   leave_out("--no-perplexity", sweep.perplexity, "perplexity");
-  leave_out("--no-passkey", sweep.passkey, "passkeys");
-  leave_out("--no-speed", sweep.speed, "speed and memory");
+  leave_out("--no-passkey", sweep.passkey, "passkey");
+  leave_out("--no-speed", sweep.speed, "throughput and memory");
 }
 
 void add_run_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Long runs");
-  add_output_option(sub, "--results", command.files.results, "where to keep the results instead");
-  sub.add_flag("--resume", command.files.resume,
-               "continue an earlier sweep: measure only what its results lack");
+  add_output_option(sub, "--results", command.files.results, "results file (JSON lines)");
+  sub.add_flag("--resume", command.files.resume, "resume an interrupted sweep");
   sub.add_option("--shard", command.shard, "measure only the I-th of N parts, I from 0")->type_name("I/N");
-  sub.add_option("--merge", command.merge, "make one report of the results of several shards");
+  sub.add_option("--merge", command.merge, "merge results of several shards into one report");
 }
 
 }  // namespace
@@ -279,22 +275,19 @@ void add_sweep_command(CLI::App& app) {
   auto command = std::make_shared<SweepCommand>();
   SweepOptions& sweep = command->sweep;
   CLI::App& sub = add_command(
-      app, "sweep", "Compare RoPE scalings and position methods: perplexity, passkeys, speed, by length",
-      kMeasureCommands, "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report sweep.html");
+      app, "sweep", "Compare RoPE scalings by perplexity, passkeys and throughput", kMeasureCommands,
+      "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report sweep.html");
   set_usage(sub, "--model DIR --report FILE [options]\n--merge FILE ... --report FILE");
   add_model_option(sub, command->common, false);
-  add_output_option(sub, "--report", command->files.report,
-                    "the HTML page to write; results are kept beside it as JSON lines");
-  sub.add_option("-f,--file", sweep.text,
-                 "text for perplexity; without: heldout.txt in the model's folder, if there is one");
+  add_output_option(sub, "--report", command->files.report, "HTML report; results are saved next to it");
+  sub.add_option("-f,--file", sweep.text, "text for perplexity; default: heldout.txt in the model's folder");
   sub.add_option("--scalings", sweep.scalings,
-                 "what to compare; model: as config.json says. A position method (" +
-                     known_position_methods(", ") +
-                     ") may stand alone or before a scaling, as in dca/chunk=6144/window=2048+yarn")
+                 "scalings; model: as in config.json. A position method (" + known_position_methods(", ") +
+                     ") may be alone or precede a scaling, as in dca/chunk=6144/window=2048+yarn")
       ->delimiter(',')
       ->default_str("none,linear,ntk,dynamic,yarn,dynamic-yarn")
       ->type_name("model|" + known_scalings("|"));
-  sub.add_option("--lengths", sweep.lengths, "in tokens")
+  sub.add_option("--lengths", sweep.lengths, "context lengths in tokens")
       ->delimiter(',')
       ->default_str("1, 2 and 4 times the original length")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
@@ -302,8 +295,7 @@ void add_sweep_command(CLI::App& app) {
   add_run_options(sub, *command);
   begin_group(sub, kOutputOptions);
   sub.add_flag("--differences", command->differences, "all paired differences between columns");
-  sub.add_option("--relative-to", command->relative_to, "pictures of ratios to this column")
-      ->type_name("COLUMN");
+  sub.add_option("--relative-to", command->relative_to, "plot ratios to this column")->type_name("COLUMN");
   sub.add_option("--ranges", command->ranges, "positions of a growing context to compare at")
       ->delimiter(',')
       ->type_name("FROM-TO,...");

@@ -12,18 +12,18 @@ Scheduler::Text::Text(Request given, Session& session)
       prompt_tokens(std::ssize(request.tokens)),
       wanted(request.options.max_new_tokens),
       sampler(request.options.sampler, session.backend()) {
-  // The last new token needs no logits after it; nor does a token that fills the context.
+  // The last new token needs no logits, nor does a token that fills the context.
   const int64_t max_ctx = session.options().max_ctx;
   if (max_ctx > 0) wanted = std::min(wanted, max_ctx - prompt_tokens + 1);
 }
 
-// Prepares the text's logits, f32 [1, vocab], for a draw; returns the uniform number for it.
+// Prepares logits, f32 [1, vocab], for a draw; returns the uniform number to draw with.
 double Scheduler::Text::prepare(Backend& backend, const Matrix& logits) {
   if (request.options.logprobs) logprobs.emplace(backend, logits, *request.options.logprobs);
   return sampler.prepare(logits, request.tokens);
 }
 
-// Takes the token that was drawn; it may end the text.
+// Appends the sampled token and tests the stopping criteria.
 void Scheduler::Text::accept(Session& session, int32_t drawn) {
   const GenerateOptions& options = request.options;
   if (drawn < 0) session.report_not_finite();
@@ -49,12 +49,12 @@ void Scheduler::add(Request request) {
 
 bool Scheduler::step(const Session::ProgressFn& progress) {
   if (!running_.empty()) decode();
-  if (!ahead_) prefill(progress);  // else a callback has added a request: it joins after that step
+  if (!ahead_) prefill(progress);  // a request that a callback added waits until no step runs ahead
   return !running_.empty() || !waiting_.empty();
 }
 
-// The sequence of a request without one. It shares whole chunks of its prompt with a running request if their
-// keys are the same: one scaling that does not depend on the length, and no position method.
+// Creates a request's sequence. Whole chunks of a common prefix with a running request are shared if both
+// have one scaling, which does not depend on the length, and no position method.
 Sequence Scheduler::new_sequence(const Text& text) {
   if (text.request.prefix) return session_.fork(*text.request.prefix, text.request.prefix->length());
   Sequence made = session_.new_sequence(text.request.sequence_options);
@@ -74,7 +74,7 @@ Sequence Scheduler::new_sequence(const Text& text) {
   return longest ? session_.fork(*longest, shared) : std::move(made);
 }
 
-// The tokens of a text that are prefilled next: all that its sequence lacks, or one chunk of them.
+// Returns the next prompt to prefill: all missing tokens, or one chunk of them.
 Prompt Scheduler::next_piece(Text& text, bool whole) {
   Request& request = text.request;
   if (text.start == Stopwatch::time_point()) {
@@ -87,7 +87,7 @@ Prompt Scheduler::next_piece(Text& text, bool whole) {
   int64_t n = text.prompt_tokens - held;
   if (!whole && chunk > 0 && chunk < n && sequence.positions().mrope().empty()) {
     n = chunk;
-    sequence.expect(std::max(text.expected, text.prompt_tokens));  // the RoPE frequencies of the whole prompt
+    sequence.expect(std::max(text.expected, text.prompt_tokens));  // RoPE frequencies of the whole prompt
   }
   const bool last_only = request.logits_from == Prompt::kLastToken;
   const int64_t wanted = last_only ? text.prompt_tokens - 1 : request.logits_from;
@@ -135,8 +135,8 @@ void Scheduler::prefill(const Session::ProgressFn& progress) {
   end_texts();
 }
 
-// A decode step: of each running text's last token, or of the tokens that were drawn last, row i for text i,
-// which the host need not know yet.
+// Runs a decode step on each text's last token; drawn: on the token in row i of the last draw, still on the
+// device.
 Matrix Scheduler::forward_tokens(bool drawn) {
   std::vector<int32_t> tokens;
   for (const Text& text : running_)
@@ -147,9 +147,8 @@ Matrix Scheduler::forward_tokens(bool drawn) {
   return session_.forward(prompts);
 }
 
-// One token for each running text. On an asynchronous backend the next step is queued before the tokens are
-// read, so that a GPU need not wait for the host. If a text has ended, that step is taken back: tokens and
-// caches are those of a loop that runs no step ahead.
+// Samples one token per running text. Asynchronous backends queue the next step before the ids are read, so
+// the GPU never waits. A finished text truncates the step that ran ahead: tokens and caches are unaffected.
 void Scheduler::decode() {
   Backend& backend = session_.backend();
   Matrix logits = std::exchange(ahead_, Matrix());

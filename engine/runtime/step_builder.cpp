@@ -21,7 +21,7 @@ void StepBuilder::clear() {
   visible_.clear();
 }
 
-// Factors of whole queries, by the model and by the method's temperature; empty: 1.
+// Query factors of the model times the method's temperature, one per token; empty: 1.
 std::span<const float> StepBuilder::query_scales(const Sequence& sequence, int64_t n_tokens) {
   query_scales_.resize(std::max(query_scales_.size(), sequences_.size()));
   std::vector<float>& scales = query_scales_[sequences_.size() - 1];
@@ -37,8 +37,8 @@ std::span<const float> StepBuilder::query_scales(const Sequence& sequence, int64
   return scales;
 }
 
-// transformers multiplies cos and sin of q and of k by the attention factor; keys here are pure rotations, so
-// q carries the factor's square.
+// transformers scales cos and sin of q and k by the attention factor. Keys here are pure rotations, so q
+// carries the squared factor.
 SequenceRope StepBuilder::with_scales(const RopeFrequencies& of, std::span<const float> query_scales) const {
   SequenceRope rope{of.inv_freq, static_cast<float>(of.attention_factor * of.attention_factor)};
   rope.whole_q_scale = query_scales;
@@ -53,8 +53,8 @@ void StepBuilder::add(Sequence& sequence, std::span<const int32_t> tokens) {
   const std::span<const float> scales = query_scales(sequence, n_tokens);
   for (size_t r = 1; r < n_model_ropes_; ++r)
     ropes_[r].push_back(with_scales(fixed_frequencies_[r - 1], scales));
-  // The positions of keys, and of queries by the method's further tables. Tables that the method lacks rotate
-  // as its keys do.
+  // Table 0 rotates keys, further tables queries. A table that the method lacks uses the positions of the
+  // keys.
   const size_t n_tables = ropes_.size() - n_model_ropes_ + 1, begin = (sequences_.size() - 1) * n_tables;
   positions_.resize(std::max(positions_.size(), begin + n_tables));
   SequenceRope keys = with_scales(cache.frequencies(), scales);

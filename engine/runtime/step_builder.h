@@ -7,16 +7,16 @@
 
 namespace lariat {
 
-// Puts one forward pass together, sequence by sequence. Its memory serves the next step too.
+// Assembles one forward pass, sequence by sequence. Steps reuse its memory.
 class StepBuilder {
  public:
-  // ropes: the RoPEs of the model, the first with the session's scaling; must outlive the builder.
+  // ropes: RoPEs of the model, the first with the session's scaling; must outlive the builder.
   StepBuilder(const ModelSpec& spec, std::span<const RopeScaling> ropes);
 
-  // Every later step has room for this method's tables.
+  // Reserves the tables of a method for every later step.
   void make_room(const PositionMethod& method);
   void clear();
-  // Appends new tokens of a sequence, whose cache has pages and RoPE frequencies for them.
+  // Appends new tokens of a sequence. Its cache must have pages and RoPE frequencies for them.
   void add(Sequence& sequence, std::span<const int32_t> tokens);
   Matrix run(Decoder& decoder) const { return decoder.forward({tokens_, sequences_}, ropes_, visible_); }
 
@@ -26,15 +26,15 @@ class StepBuilder {
 
   const ModelSpec& spec_;
   size_t n_model_ropes_;
-  std::vector<RopeFrequencies> fixed_frequencies_;  // of the model's other RoPEs
+  std::vector<RopeFrequencies> fixed_frequencies_;  // of the model's RoPEs after the first
   std::vector<int32_t> tokens_;
   std::vector<StepSequence> sequences_;
-  // RoPE frequencies and positions of each sequence, by RoPE of the model and then by further table of any
-  // method so far.
+  // [table][sequence]: RoPE frequencies and positions, for the model's RoPEs, then for tables of position
+  // methods.
   std::vector<std::vector<SequenceRope>> ropes_;
   std::vector<VisibleGroup> visible_;
-  std::vector<std::vector<float>> query_scales_;  // of each sequence's tokens
-  std::vector<std::vector<double>> positions_;    // of each sequence's tokens by each table of its method
+  std::vector<std::vector<float>> query_scales_;  // per sequence
+  std::vector<std::vector<double>> positions_;    // per sequence and table
 };
 
 }  // namespace lariat

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tables and the picture of docs/real-model.md from the files of scripts/real_model.sh.
+"""The tables and the figure of docs/real-model.md, from the files of scripts/real_model.sh.
 
     tools/lab/peers/real_model_tables.py FOLDER [--docs docs/real-model.md] [--svg docs/real-model.svg]
 
@@ -17,13 +17,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import pages  # noqa: E402
 
-# name, label, colour's class, keys left stale
+# name, label, CSS class, stale keys
 METHODS = (("none", "none", "c0", False), ("yarn", "yarn 4", "c1", False), ("dynamic", "dynamic", "c2", False),
            ("dynamic-yarn", "dynamic-yarn", "c3", False), ("dynamic-stale", "dynamic, stale", "c2", True),
            ("dynamic-yarn-stale", "dynamic-yarn, stale", "c3", True),
            ("transformers", "dynamic in transformers", "c4", True))  # fmt: skip
 
-# Position methods, and those beside a scaling, as scripts/real_model.sh calls them
+# Position methods, alone and with a scaling, by their names in scripts/real_model.sh
 POSITIONS = ("dca", "self-extend", "self-extend-auto", "string", "rerope", "rerope-auto", "sinks", "lm-infinite",
              "dca+dynamic-yarn", "dca+yarn", "self-extend+dynamic-yarn", "string+dynamic-yarn")  # fmt: skip
 
@@ -162,8 +162,8 @@ def picture(curves, trained):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--docs", type=Path, help="file whose marked tables are replaced")
-    parser.add_argument("--svg", type=Path, help="file for the picture")
+    parser.add_argument("--docs", type=Path, help="file with marked tables to replace")
+    parser.add_argument("--svg", type=Path, help="file for the figure")
     args = parser.parse_args()
     folder = args.folder
     tables = {"logits": logits_table(folder), "growing": growing_table(folder, {name: label for name, label, *_ in METHODS}),
