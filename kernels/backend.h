@@ -101,8 +101,8 @@ struct Epilogue {
   float cap = 0.0F;         // kCap; 0: no cap
   Activation activation{};  // kGated
 
-  // residual[t] += scale * product[t]; out[t] = norm(residual[t]). Without a norm, out is unspecified. out
-  // must not overlap x or residual.
+  // residual[t] += scale * product[t]; out[t] = norm(residual[t]). No norm: out is unspecified. out must not
+  // overlap x, residual.
   static Epilogue add_to(const Matrix& residual, float scale, const Norm& norm) {
     return {.kind = Kind::kResidual, .residual = residual, .norm = norm, .scale = scale};
   }
@@ -276,8 +276,7 @@ class Backend {
   // and n = n_chosen. x has a row per token and choice, row(t, j) = x[t n + j], or a row per token, x[t];
   // x.rows decides. Blocks share one shape and dtype, without their own biases. Only the shape of
   // routing.weights is used. Determinism as in linear, with the kernel chosen by the rows of a block;
-  // quantized blocks have one kernel, since chunks of a prefill split these rows. Only weights of chosen
-  // blocks are read.
+  // quantized blocks have one kernel, since prefill chunks split these rows. Only chosen blocks are read.
   virtual void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
                               const Matrix& out) = 0;
 

@@ -4,9 +4,9 @@
 
 namespace lariat {
 
-// Runtime failure in one line: `<file or option>: <what is wrong>; <what to do>`. Setting names are in
-// backticks, as `kv_dtype`; tools/output.cpp maps them to options. main() prints "lariat: error: <message>"
-// and exits with 1.
+// Runtime failure in one line: `<file or option>: <what is wrong>; <what to do>`. tools/output.cpp maps
+// setting names in backticks, as `kv_dtype`, to options. main() prints "lariat: error: <message>" and exits
+// with 1.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

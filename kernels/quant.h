@@ -116,11 +116,10 @@ constexpr uint16_t bf16_above(float value) {
 }
 
 // Quantizes src (floats) to dst (a format of quantize()), both in host memory, one value at a time. dst.data
-// has QuantLayout(dst).bytes() bytes. The vector version (kernels/cpu/quantize.cpp) must be bitwise
-// identical.
+// has QuantLayout(dst).bytes() bytes. kernels/cpu/quantize.cpp must be bitwise identical.
 void quantize(const Matrix& src, const Matrix& dst);
 
-// Element (row, col) of a quantised matrix in host memory.
+// Element (row, col) of a quantized matrix in host memory.
 float dequantized(const Matrix& m, int64_t row, int64_t col);
 
 // Quantizes count <= kQuantGroup values of x to q and returns their scale.

@@ -15,8 +15,7 @@ namespace lariat {
 struct StepSequence {
   int64_t first_position = 0;  // position of the first new token
   int64_t n_tokens = 0;        // new tokens; their rows follow the previous sequences' rows
-  // Page table of all layers: host array of backend pages, indexed by position / kKvPage up to the last
-  // token.
+  // Page table of all layers: host array of backend pages, [position / kKvPage], up to the last token.
   void* const* pages = nullptr;
 };
 
@@ -69,8 +68,8 @@ struct RopeTable {
   bool interleaved = false;
 };
 
-// First or last visible key of the token at index p: p, or the start of p's chunk, plus an offset, clamped to
-// [least, most]. Never decreases as p grows.
+// Begin or end (exclusive) of the visible keys of the token at index p: p, or the start of p's chunk, plus an
+// offset, clamped to [least, most]. Never decreases as p grows.
 struct KeyEdge {
   static constexpr int32_t kUnbounded = int32_t{1} << 30;  // after every position
   int32_t offset = 0, chunk = 1;

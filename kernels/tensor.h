@@ -8,8 +8,7 @@
 namespace lariat {
 
 // Storage type of a number. kQ8 and kQ4 are 8- and 4-bit quantized values with shared scales, for weights of
-// Backend::linear (kernels/quant.h). Cached values may be kQ8 too (KvLayer). All other data uses the first
-// three.
+// Backend::linear (kernels/quant.h). Cached values may be kQ8 too (KvLayer). Other data is f32, f16, bf16.
 enum class DType : uint8_t { kF32, kF16, kBF16, kQ8, kQ4 };
 
 constexpr bool is_quantized(DType dtype) { return dtype == DType::kQ8 || dtype == DType::kQ4; }

@@ -7,8 +7,7 @@
 #include "kernels/convert.h"
 #include "kernels/quant.h"
 
-// Helpers of the reference ops: elements of any dtype as float64, rotation of a pair, norm and storage of a
-// head.
+// Helpers of the reference ops: any dtype as float64, rotation of a pair, norm and storage of a head.
 namespace lariat::reference {
 
 inline double get(const Matrix& m, int64_t row, int64_t col) {
