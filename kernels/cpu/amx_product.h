@@ -57,8 +57,7 @@ void fetch_step(const AmxAhead& ahead, int64_t step) {
 
 // sums (2 x 2 tiles: x, w) += a block of 32 rows of x times a panel of 32 rows of w, both packed as [step of
 // columns][2 tiles]. The sums stay in tiles 0 to 3. The previous block's sums go to `before`, each tile just
-// before the first product into it: four stores in a row would stall the tiles for nine products (8 % of a
-// prefill).
+// before the first product into it: four stores in a row would stall the tiles (8 % of a prefill).
 template <class Tiles, class Beside>
 void multiply_amx_block(const char* x, const char* w, int64_t steps, bool first, char* sums, char* before,
                         const Beside& beside) {
@@ -314,8 +313,7 @@ inline size_t amx_scratch_bytes(const Matrix& x, std::span<const Product> produc
 }
 
 // gemm() on AMX. The instruction treats subnormals as zero; sums with an infinity may be NaN. for_each(count,
-// body) calls body(task, thread) for each task in [0, count), with thread < threads, and returns when all are
-// done.
+// body) calls body(task, thread) for each task in [0, count), thread < threads, and waits for all.
 template <class Tiles, class ForEach>
 void amx_product(const Matrix& x, std::span<const Product> products, void* scratch, int threads,
                  const ForEach& for_each) {

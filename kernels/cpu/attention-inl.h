@@ -75,8 +75,7 @@ HWY_INLINE VF32 FoldPositions(VF32 x, const Op& op) {
   }
 }
 
-// Scores of adjacent rows of a task: positions [first, last) relative to `base`, multiples of kLanes, as
-// [kAttentionKeys][kRows].
+// Scores of adjacent rows, [kAttentionKeys][kRows]: positions [first, last) from `base`, multiples of kLanes.
 struct Scored {
   int64_t row;   // first row; rows after the task's last are computed and ignored
   int64_t base;  // a multiple of kAttentionKeys

@@ -63,8 +63,7 @@ HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
 }
 #endif
 
-// Rows per pass over the keys. Eight fill 16 registers of eight lanes and widen each key once; with AVX-512
-// four are as fast.
+// Rows per pass over the keys. Eight fill 16 registers of eight lanes; with AVX-512 four are as fast.
 constexpr int64_t kTileRows = kLanes >= 16 ? 4 : kLanes;
 static_assert(kTileRows <= kAttentionStreamTile);
 

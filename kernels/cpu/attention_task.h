@@ -10,8 +10,7 @@ inline constexpr int64_t kAttentionKeys = 64;
 // One thread's share: query rows of one KV head over positions of one KeyRange. Row r is query head kv_head *
 // group + r % group of token r / group. The result is the state of the online softmax,
 //   max[r], sum[r] = sum_j exp(s[r][j] - max[r]), acc[r] = sum_j exp(s[r][j] - max[r]) V[j],
-// so that the next range continues from it and shares can be merged; s is the scaled product after
-// SoftmaxStep.
+// so that the next range continues it and shares can be merged; s is the score after SoftmaxStep.
 struct AttentionTask {
   const KvLayer* layer = nullptr;
   void* const* pages = nullptr;  // from StepSequence

@@ -87,8 +87,7 @@ template <>
 void multiply_square<PairVectors>(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
                                   int64_t stride);
 
-// First position of a page, relative to it, that the rows from `row` on see, rounded down to a tile of
-// values.
+// First position in a page that the rows from `row` on see, rounded down to a tile of values.
 inline int64_t first_packed(const AttentionTask& task, int64_t row, int64_t base) {
   return std::max<int64_t>(task.begin(row) - base, 0) / (2 * kTileRows) * (2 * kTileRows);
 }

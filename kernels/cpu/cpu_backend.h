@@ -77,8 +77,7 @@ class CpuBackend final : public Backend {
   // Scratch of at least `bytes` for the running op; the next call overwrites it.
   void* scratch(size_t bytes) { return at_least(scratch_, bytes); }
   void* at_least(Buffer& buffer, size_t bytes);
-  // Products of one x. Weights that need x in the same form (one dtype, or all integer codes) are multiplied
-  // together.
+  // Products of one x. Weights with the same form of x (one dtype, or all integer codes) run together.
   void multiply(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_alike(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_codes(const Matrix& x, std::span<const Product> products);

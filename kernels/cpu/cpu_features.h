@@ -17,8 +17,7 @@ bool has_avx512_vnni();
 bool has_amx_bf16();
 std::string_view amx_bf16_unavailable_reason();  // empty if available
 
-// x86-64 processors by code path (docs/processors.md). Each kind includes all earlier kinds; kAvx512Bf16
-// includes VNNI.
+// x86-64 processors by code path (docs/processors.md). Each includes all earlier ones; kAvx512Bf16 has VNNI.
 enum class Processor { kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 // For tests (tests/limit_targets.cpp): newest kind to use, and whether gemm_amx and attention_amx point to an

@@ -1,5 +1,5 @@
-// Expert ops. The rows of each chosen expert are one product: gemm for many rows; all products of few rows
-// share one parallel region.
+// Expert ops. An expert's rows are one product: by gemm if many; products of few rows share a parallel
+// region.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -77,8 +77,7 @@ class PanelProduct {
                         packed(block, panel));
   }
 
-  // Some rows of w times all of x; out: their columns. The block of w stays in L2 while the panels of x
-  // stream.
+  // Some rows of w times all of x; out: their columns. The block of w stays in L2 while x streams.
   void multiply(const Matrix& w, int64_t first, const Matrix& out, int thread) const {
     for (int64_t block = 0; block < blocks_.column_blocks(); ++block) {
       const Matrix part = part_of(w, first, out.cols, block, thread);

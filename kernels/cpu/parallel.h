@@ -44,8 +44,7 @@ inline int team_for(int64_t products, int64_t each, int threads) {
 // Rows per thread for about 2^14 values each: a few microseconds, the cost of waking a thread.
 inline int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, (int64_t{1} << 14) / (cols + 1)); }
 
-// Rows [first, last) of a step, sequence by sequence: body(sequence index, first row, its position, row
-// count).
+// Rows [first, last) of a step, sequence by sequence: body(sequence, first row, its position, row count).
 template <class Body>
 void for_sequences(std::span<const StepSequence> step, int64_t first, int64_t last, const Body& body) {
   int64_t begin = 0;  // first row of the sequence

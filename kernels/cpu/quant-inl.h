@@ -128,8 +128,7 @@ HWY_INLINE void ForHalves(const uint32_t* words, int64_t quad, const Body& body)
   }
 }
 
-// Calls store(first input of four, first output, four vectors of weights) for all of group `group` of a
-// block.
+// Calls store(first input of four, first output, four vectors of weights) for group `group` of a block.
 template <class Store>
 HWY_INLINE void ForWeights(const cpu::QuantBlock& b, const uint8_t* block, int64_t group,
                            const Store& store) {

@@ -52,8 +52,7 @@ struct Nested : K {
   static constexpr bool kNested = true;
 };
 
-// Sums of a group for kX rows and kW tiles: one per part with its own scale, or one that includes nested
-// scales.
+// Sums of a group for kX rows and kW tiles: one per part with its own scale, or one with nested scales.
 template <class K>
 constexpr int kSums = K::kNested ? 1 : K::kParts;
 template <class K, int kX, int kW>

@@ -5,9 +5,8 @@
 #include "kernels/weight.h"
 
 // Product with quantized weights (formulas and layout: kernels/quant.h). Integer codes use one kernel for any
-// number of rows of x, so that a row's sums do not depend on the split of a prefill. With AMX, more than
-// kGemvRows rows use bf16 tiles instead (amx_product.h), except for experts. Float codes with more than
-// kGemvRows rows: gemm.h.
+// number of rows, so sums do not depend on the split of a prefill. With AMX, more than kGemvRows rows use
+// bf16 tiles instead (amx_product.h), except for experts. Float codes with more than kGemvRows rows: gemm.h.
 namespace lariat::cpu {
 
 // Quantizes tiles [first, last) of src (floats) to dst, bitwise identical to quantize() of kernels/quant.h.

@@ -19,8 +19,7 @@ class RopeAngles {
   // Prepares positions [first, first + count); reuses memory of earlier calls.
   void prepare(std::span<const double> freq, int64_t first, int64_t count);
 
-  // Sets row i of cos and sin (f32) to position first + i. work: kWork doubles per pair, for this caller
-  // only.
+  // Sets row i of cos and sin (f32) to position first + i. work: kWork doubles per pair, per caller.
   static constexpr int64_t kWork = 4;
   void fill(int64_t first, const Matrix& cos, const Matrix& sin, double* work) const;
 

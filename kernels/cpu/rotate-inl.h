@@ -15,8 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
 // Stores numbers in the cache. Keys of some models exceed f16: such numbers become the largest f16, since one
-// infinity in the cache would make every later token NaN. A NaN stays a NaN (x86 returns the second operand
-// if one is NaN).
+// infinity in the cache would make every later token NaN. A NaN stays a NaN (x86 returns the second operand).
 template <typename T>
 class CacheStore {
   using I32 = hn::RebindToSigned<F32>;

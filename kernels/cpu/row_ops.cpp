@@ -83,7 +83,7 @@ HWY_INLINE VF32 Gelu(VF32 x) {
   return hn::Mul(x, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail)));
 }
 
-// SiLU: z = x. GELU with tanh: (1 + tanh(v)) / 2 = 1 / (1 + exp(-2 v)), so z = 2 v = 2 sqrt(2 / pi) (x +
+// SiLU: z = x. GELU with tanh: (1 + tanh(v)) / 2 = 1 / (1 + exp(-2 v)), z = 2 v, v = sqrt(2 / pi) (x +
 // 0.044715 x^3).
 HWY_INLINE VF32 Activated(VF32 x, Activation activation) {
   const F32 d;
