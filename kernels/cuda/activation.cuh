@@ -27,7 +27,7 @@ __device__ __forceinline__ float gelu(float x) {
   return x * (x < 0.0F ? tail : 1.0F - tail);
 }
 
-// SiLU: z = x. GELU with tanh: (1 + tanh(v)) / 2 = 1 / (1 + exp(-2 v)), so z = 2 v = 2 sqrt(2 / pi) (x +
+// SiLU: z = x. GELU with tanh: (1 + tanh(v)) / 2 = 1 / (1 + exp(-2 v)), z = 2 v, v = sqrt(2 / pi) (x +
 // 0.044715 x^3).
 __device__ __forceinline__ float activated(float x, Activation activation) {
   if (activation == Activation::kGelu) return gelu(x);

@@ -39,8 +39,8 @@ __device__ __forceinline__ bool is_last_split(const Attention& a, unsigned& numb
   return number == last;
 }
 
-// weights[split] = weight of the row's partial result of this split; [kMaxSplits], zero after the last.
-// Called by a warp.
+// weights[split] = weight of the row's partial result of this split; [kMaxSplits], zero after the last. By a
+// warp.
 __device__ __forceinline__ void weigh_splits(const Attention& a, int64_t row, int head, float* weights) {
   static_assert(kMaxSplits == 2 * kWarpSize);
   const int lane = lane_index();

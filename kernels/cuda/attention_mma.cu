@@ -2,8 +2,7 @@
 #include "kernels/cuda/attention_tile.cuh"
 
 // Attention on tensor cores, from the steps of attention_tile.cuh, and its launches. Blocks have 128 or 64
-// packed rows for many rows of a sequence (prefill), and 16 for few (decode), with keys shared between warps
-// and blocks.
+// packed rows (prefill), or 16 (decode), with keys shared between warps and blocks.
 namespace lariat::cuda {
 namespace {
 
@@ -31,8 +30,7 @@ struct RowWriter {
   __device__ int64_t partial(int row) const {
     return state_index(a, split, rows.token_row(row), rows.head(row));
   }
-  // Target of `row`, whose weights sum to `sum`. Computed once per row, since the writes are many and
-  // unrolled.
+  // Target of `row`, whose weights sum to `sum`. Computed once per row, for many unrolled writes.
   __device__ RowTarget target(int row, float sum) const {
     if (a.splits > 1) return {reinterpret_cast<char*>(a.partial + partial(row) * a.head_dim), 1.0F, false};
     const bool bf16 = a.out_dtype == DType::kBF16;
@@ -201,8 +199,7 @@ __device__ __forceinline__ TileKeys keys_of(const Attention& a, int low_position
   return {from, from + share < end ? from + share : end};
 }
 
-// Copies the tiles of a range, one after another. The next tile's page is looked up during the present
-// copies.
+// Copies the tiles of a range, one after another. The next tile's page is looked up during the copies.
 template <class Tile>
 struct TileCopies {
   const Attention& a;
@@ -272,8 +269,7 @@ __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>&
 
 // Grid: x = KV heads (fastest) x sequences x tiles of packed rows of the longest sequence; the latest
 // positions have the most work and come first. y and z: Share. Blocks after the end of their sequence do
-// nothing. Threads and shared memory: AttentionTile. Bound by the tensor cores in prefill and by memory in
-// decode.
+// nothing. Threads and shared memory: AttentionTile. Bound by the tensor cores (prefill) or memory (decode).
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __grid_constant__ Attention a) {
   LARIAT_DYNAMIC_SHARED(shared);

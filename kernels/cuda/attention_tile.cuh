@@ -298,8 +298,7 @@ __device__ __forceinline__ void apply_mask(const AttentionRange& range, const Pa
 }
 
 // Converts scores to weights exp2(score - base). A row's base follows its maximum only from kSlack above the
-// base on, which rescales the sums rarely after the first tiles. Weights are at most 2^kSlack, and equally
-// exact.
+// base on, which rescales the sums rarely after the first tiles. Weights are at most 2^kSlack.
 template <class Tile>
 __device__ __forceinline__ void online_softmax_update(Scores<Tile>& scores, RowState<Tile>& state) {
   constexpr float kSlack = 8.0F;

@@ -19,8 +19,8 @@ bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);
 
 // NVIDIA GPUs from sm_80 on: cuBLAS for prefill matrix products, own kernels for all else, one op per file in
 // this folder. Work is queued on one stream; only ops with host results (copy_out, read_drawn, token_nll)
-// wait. Launches of a layer's ops are collected and recorded (launch_queue.h). Any thread may use the
-// backend, but only one at a time.
+// wait. Launches of a layer's ops are collected and recorded (launch_queue.h). Usable by any thread, one at a
+// time.
 class CudaBackend final : public Backend {
  public:
   // Up to this many tokens, products read their weights through gemv; for more, they use cuBLAS.

@@ -13,8 +13,7 @@
 #include "kernels/integers.h"
 
 // Included by every kernel file: CUDA's headers under nvcc, plus 16-bit types, vector loads, warp sums, the
-// sequences of a step and launch(). Other compilers need a header that defines CUDA's keywords in C++
-// (-include).
+// sequences of a step and launch(). Other compilers need a header with CUDA's keywords (-include).
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 

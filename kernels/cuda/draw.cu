@@ -54,8 +54,7 @@ struct RowSums {
 
 __device__ __forceinline__ bool finite(float x) { return fabsf(x) < INFINITY; }
 
-// Sort key of a token in its row: rises with falling logits (-0 equals 0), ties by id. NaN is last, without
-// an id.
+// Sort key of a token in its row: rises with falling logits (-0 equals 0), ties by id. NaN: last, no id.
 constexpr Amount kLast = ~Amount{0};
 __device__ __forceinline__ Amount place_of(float logit, int32_t id) {
   const uint32_t bits = float_bits(logit + 0.0F);

@@ -130,8 +130,8 @@ __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, in
   prefetch_l2(row_of_warp<W, kTokens>(g, p, first_row, lane_index() / kLines) + column);
 }
 
-// Stores the outputs of a group of warps: lane r * kTokens + t has row r and token t. `partial`: sums of the
-// warps.
+// Stores the outputs of a group of warps: lane r * kTokens + t has row r and token t. `partial`: the warps'
+// sums.
 template <int kTokens>
 __device__ __forceinline__ void store(const Gemv& g, const GemvProduct& p, int first_row,
                                       const float* partial) {

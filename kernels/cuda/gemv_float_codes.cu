@@ -28,8 +28,7 @@ __device__ __forceinline__ void unpack_scales(ScaleType type, uint4 stored, floa
 }
 
 // A lane sums four outputs of a tile, in f32. Per chunk it has two parts of four inputs of every output, each
-// with one scale: with 8 bits one part of each group, with 4 bits both parts of one group, whose codes share
-// bytes.
+// with one scale: 8 bits: one part of each group; 4 bits: both parts of one group, whose codes share bytes.
 template <bool kFourBits, int kTokenCount>
 struct FloatDots {
   static constexpr int kTiles = 1, kTokens = kTokenCount, kBlocks = 2;

@@ -19,8 +19,7 @@ static_assert(kTile == kQuantRows);
 constexpr int kColumns = 32;  // per 16-byte load of every lane
 constexpr int kPerLane = 8;   // columns per lane
 
-// Row r of the block; a gated unit has equally many of gate and up. Rows after the last repeat the last and
-// are not stored.
+// Row r of the block; a gated unit has gate and up in halves. Extra rows repeat the last, not stored.
 __device__ __forceinline__ const BFloat16* row_of_block(const Gemv& g, const GemvProduct& p, int first_row,
                                                         int r) {
   const bool up = g.gated && r >= kTile;

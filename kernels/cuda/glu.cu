@@ -38,8 +38,7 @@ __device__ __forceinline__ void store_neighbours(BFloat16* to, const float (&v)[
 }
 
 // Grid: rows by chunks of 256 threads' elements. Bound by memory: 12 bytes per element, 10 with bf16 out, 6
-// with bf16 gate and up as well. kVector: rows are aligned to 16 bytes, and cols is a multiple of a thread's
-// elements.
+// with bf16 gate and up as well. kVector: rows aligned to 16 bytes, cols a multiple of a thread's elements.
 template <class In, class Out, bool kVector>
 __global__ void glu_kernel(const __grid_constant__ Glu g) {
   constexpr int kN = kNeighbours<In>;

@@ -25,9 +25,9 @@ __device__ __forceinline__ void launch_dependents() {
 }
 
 // Waits until all earlier launches are done and their writes are visible. Every thread of a queued kernel
-// (LaunchQueue) must call this, even without work: after a launch that does not wait, the next would wait for
-// that launch only. Before the wait, a thread may read only data that no launch of the list writes (weights),
-// and write nothing.
+// (LaunchQueue) must call this, even without work: otherwise the next launch would wait for this launch only.
+// Before the wait, a thread may read only data that no launch of the list writes (weights), and write
+// nothing.
 __device__ __forceinline__ void wait_for_launches() {
 #ifndef __CUDACC__
   simt::wait_for_launches();

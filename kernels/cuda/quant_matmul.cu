@@ -43,8 +43,8 @@ __global__ void pad_inputs_kernel(const float* x, int64_t stride, int64_t cols, 
   out[blockIdx.x * padded + i] = i < cols ? x[blockIdx.x * stride + i] : 0.0F;
 }
 
-// Converts tiles to bf16 rows. Grid: tiles by chunks of inputs; 256 threads, four inputs of a row each. Bound
-// by memory.
+// Converts tiles to bf16 rows. Grid: tiles by chunks of inputs; 256 threads, four inputs each. Bound by
+// memory.
 __global__ void dequantize_kernel(const unsigned char* w, const __grid_constant__ Codes codes, int64_t rows,
                                   int64_t cols, BFloat16* out) {
   LARIAT_SHARED(float, table, 16);

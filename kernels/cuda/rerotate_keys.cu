@@ -52,8 +52,8 @@ __device__ __forceinline__ void rotate(T* low_address, T* high_address, const fl
 
 // One thread per (sequence, position, kPairs pairs): an angle costs a double sincos and serves every layer
 // and head. Grid: x = positions of the longest sequence * pairs / kPairs / 128, times sequences; y = shares
-// of the layers, if x alone cannot fill the device. Bound by memory: every key is read and written once.
-// kMultiAxis: explicit positions.
+// of the layers, to fill the device. Bound by memory: every key is read and written once. kMultiAxis:
+// explicit positions.
 template <class T, int kPairs, bool kMultiAxis>
 __global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, Rotation r) {
   const auto count = static_cast<unsigned>(r.step.count);

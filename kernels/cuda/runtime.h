@@ -5,9 +5,8 @@
 
 #include "kernels/tensor.h"
 
-// All uses of the CUDA runtime and cuBLAS, without their headers. Implemented by runtime.cu and blas.cpp, and
-// on the host by tests/simt/runtime_simt.cpp, where device memory is heap memory and every call is
-// synchronous.
+// All uses of the CUDA runtime and cuBLAS, without their headers. Implemented by runtime.cu and blas.cpp;
+// emulated on the host by tests/simt/runtime_simt.cpp, with heap memory and synchronous calls.
 struct CUstream_st;
 struct CUevent_st;
 struct CUgraphExec_st;
