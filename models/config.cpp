@@ -12,16 +12,15 @@
 namespace lariat {
 namespace {
 
-// transformers calls the text part of a model with images "qwen2_vl_text".
+// transformers names the text part of a model with images "qwen2_vl_text".
 bool is_type(const Family& family, const std::string& type) {
   return type == family.model_type || type == std::string(family.model_type) + "_text";
 }
 
-// The text_config of a model with an image part: transformers goes by its model_type, whatever else it says.
+// True for the text_config of a model with images; transformers uses its model_type only.
 bool is_inner(const JsonFields& json) { return !json.path("").empty(); }
 
-// The key that says which family a config is of: "architectures", else "model_type". An empty name where
-// there is none.
+// Key and name of a config's family: "architectures", else "model_type". Empty name: missing.
 struct FamilyName {
   const char* key;
   std::string name;
@@ -37,7 +36,7 @@ FamilyName family_name(const JsonFields& json) {
   return by_type ? FamilyName{"model_type", type} : FamilyName{"architectures", name};
 }
 
-// The family that a config names; nullptr when it names none that runs.
+// The supported family of a config; nullptr: none.
 const Family* named_family(const JsonFields& json) {
   const FamilyName given = family_name(json);
   for (const Family& family : families()) {
@@ -48,7 +47,7 @@ const Family* named_family(const JsonFields& json) {
   return nullptr;
 }
 
-// "Llama" of "LlamaForCausalLM": the rest says nothing about which model it is.
+// "Llama" for "LlamaForCausalLM".
 std::string stem(std::string_view name) {
   return std::string(name.substr(0, std::min(name.find("For"), name.find("LMHead"))));
 }

@@ -1,5 +1,4 @@
-// Format: https://github.com/huggingface/safetensors - 8 bytes of header length (little endian), a JSON
-// header
+// Format: https://github.com/huggingface/safetensors: 8 bytes of header length (little endian), a JSON header
 // {"name": {"dtype", "shape", "data_offsets": [begin, end)}}, then the data.
 #include "models/safetensors.h"
 
@@ -96,7 +95,7 @@ void check_overlaps(const std::vector<StoredTensor>& tensors) {
   }
 }
 
-// Bytes behind the last tensor: the header is of another file, or the download was not finished.
+// Bytes after the last tensor: the header is of another file, or the download is incomplete.
 void check_end(const std::vector<StoredTensor>& tensors, std::span<const std::byte> bytes,
                uint64_t header_bytes, const std::string& name) {
   const std::byte* end = bytes.data() + 8 + header_bytes;
@@ -150,7 +149,7 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
         name, header_bytes, bytes.size()));
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
-  // The JSON parser would end there and pass over what follows.
+  // The JSON parser would stop there and ignore the rest.
   if (text.find('\0') != std::string_view::npos)
     throw Error(name + ": a zero byte in the header; the file is damaged, download it again");
   const nlohmann::json header = parse_json(text, name + " (header)");
