@@ -1,8 +1,8 @@
 #include "models/families/family.h"
 #include "models/families/gate.h"
 
-// The families with ALiBi in place of RoPE: BLOOM and MPT (transformers 5.24, models/bloom and models/mpt).
-// Both have LayerNorms and a feed-forward without a gate, four times as wide as the model.
+// Families with ALiBi instead of RoPE: BLOOM and MPT (transformers 5.24, models/bloom and models/mpt). Both
+// have LayerNorms and an ungated feed-forward, four times as wide as the model.
 namespace lariat {
 namespace {
 

@@ -3,11 +3,11 @@
 
 #include "models/families/family.h"
 
-// The RoPE of a family that does not run, and whose keys and defaults are not known.
+// RoPE of an unsupported family with unknown keys and defaults.
 namespace lariat {
 namespace {
 
-// Keys of RoPE, or of what else positions do, that this reader of foreign files did not ask for.
+// Warns of unread keys about RoPE or other properties of positions.
 void warn_of_foreign_positions(const JsonFields& json, std::vector<std::string>& warnings) {
   constexpr std::array<std::string_view, 5> kParts{"rope", "rotary", "ntk", "logn", "alibi"};
   for (const std::string& key : json.unread_keys()) {
@@ -28,7 +28,7 @@ RopeScaling read_foreign_rope(const JsonFields& json, std::string_view named_by,
                                   "unknown to lariat; this is the RoPE that a Llama with these keys would "
                                   "have, and may not be the model's"));
   RopeDefaults defaults;
-  // The part of a head that DeepSeek's attention rotates, else the whole of it.
+  // DeepSeek's attention rotates a part of each head, other models the whole.
   const char* dim = json.has("qk_rope_head_dim") ? "qk_rope_head_dim" : "head_dim";
   if (const auto head_dim = json.integer(dim, 2, kMaxHeadDim)) {
     defaults.head_dim = *head_dim;
@@ -41,8 +41,8 @@ RopeScaling read_foreign_rope(const JsonFields& json, std::string_view named_by,
       json.fail("hidden_size", "the size of a head would be above " + std::to_string(kMaxHeadDim));
   }
   if (!json.has("max_position_embeddings")) json.fail("max_position_embeddings", "expected an integer");
-  defaults.scales_queries = true;  // which is no matter of the rotation
-  // Whether transformers' class heeds partial_rotary_factor and rope_interleave is not known either.
+  defaults.scales_queries = true;  // does not affect the rotation
+  // transformers' use of partial_rotary_factor and rope_interleave is unknown too.
   defaults.partial_is_key = true;
   defaults.interleave_is_key = true;
   defaults.warnings = &warnings;

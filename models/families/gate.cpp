@@ -78,7 +78,7 @@ constexpr KeyRule kRefused[] = {
     {"moe_intermediate_size moe_layers", "dense", "describes experts"},
 };
 
-// Keys that deserve a word of their own, or that say of many models what is so anyway.
+// Keys with their own warning, or with a value that many models state redundantly.
 constexpr std::string_view kUnknown = "not a key of this architecture; ignored";
 constexpr KeyRule kWarned[] = {
     {"sliding_window", "", "ignored, as in transformers: this architecture attends to all positions"},
@@ -93,8 +93,7 @@ constexpr KeyRule kWarned[] = {
     {"norm_topk_prob", "true", kUnknown},
 };
 
-// Keys that change nothing here: of training, of other files, of how something is computed. * stands for
-// anything.
+// Keys without effect: for training, for other files, or about implementation. * matches anything.
 constexpr std::string_view kHarmless =
     "_* *_token_id *dropout *_pdrop *_loss_coef vision_config transformers_version torch_dtype "
     "initializer_range init_device use_cache cache_implementation attn_implementation flash_attn "
@@ -103,12 +102,12 @@ constexpr std::string_view kHarmless =
     "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion skip_bias_add* offset_alibi "
     "learned_pos_emb attn_impl";
 
-// JSON may hold a number of the model in fewer digits.
+// JSON may hold a number in fewer digits than the model.
 bool is_near(const Json& value, double wanted) {
   return value.is_number() && std::fabs(value.get<double>() - wanted) <= 1e-6 * std::fabs(wanted);
 }
 
-// The known value for the word of a rule, else what the word means itself: a number, or true; null: neither.
+// Value of a rule's word: a known value, a number or true; null: neither.
 Json value_of(std::string_view word, const KeyValues& known) {
   if (const auto found = known.find(word); found != known.end()) return found->second;
   const Json literal = Json::parse(word, nullptr, false);
@@ -131,7 +130,7 @@ bool agrees(const Json& value, std::string_view word, const JsonFields& object, 
   return own.is_boolean() ? value == own : own.is_number() && is_near(value, own.get<double>());
 }
 
-// A false is as good as no key, except where the model is otherwise.
+// false counts as a missing key, unless the model's value is true.
 bool is_neutral(const Json& value, std::string_view neutral, const JsonFields& object,
                 const KeyValues& known) {
   const bool decides = value.is_boolean() && value_of(neutral, known) == true;

@@ -4,11 +4,10 @@
 #include "models/families/gate.h"
 #include "models/safetensors.h"
 
-// The tensors of a checkpoint.
 namespace lariat {
 namespace {
 
-// Parts of a tensor's name, with a space between them, and what they say about the checkpoint.
+// Parts of tensor names, separated by spaces, and their meaning.
 struct TensorRule {
   std::string_view parts, what;
 };
@@ -60,13 +59,13 @@ bool is_redundant(const ModelSpec& spec, std::string_view name) {
   return std::ranges::any_of(split(spec.names.redundant, ' '), [&](auto end) { return name.ends_with(end); });
 }
 
-// Quantisers write a bias of zeros for every linear layer, whatever the family has.
+// Quantisers write a bias of zeros for every linear layer.
 bool is_zero_bias(const StoredTensor& tensor) {
   return tensor.name.ends_with(".bias") &&
          std::all_of(tensor.data, tensor.data + tensor.bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
-// The layer that a name like model.layers.12.mlp.bias belongs to; -1 without one.
+// Layer index in a name like model.layers.12.mlp.bias; -1: none.
 int64_t layer_of(std::string_view name) {
   const size_t at = name.find("layers.");
   if (at == std::string_view::npos) return -1;
