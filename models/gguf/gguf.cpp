@@ -13,13 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the texts are made of, and the memory that it points into.
+// An opened model, and the memory that its texts point into.
 struct Opened {
   GgufFile file;
   std::shared_ptr<const Tensors> tensors;
 };
 
-// The other files of a model that was split, by the pattern that llama.cpp calls them after.
+// Other files of a split model, by llama.cpp's naming pattern.
 std::vector<fs::path> other_parts(const GgufFile& first) {
   constexpr int64_t kMostParts = 1000;
   const int64_t count = first.integer("split.count").value_or(1), no = first.integer("split.no").value_or(0);
@@ -52,7 +52,7 @@ GgufFile parse(const MappedFile& mapped, const fs::path& path) {
   return parse_gguf({mapped.data(), mapped.size()}, path);
 }
 
-// The tensors of one file, which the first says how to call.
+// Tensors of one file, renamed with the first file's metadata.
 std::vector<StoredTensor> named(const GgufFile& first, GgufFile part) {
   part.metadata = first.metadata;
   return gguf_tensors(part);

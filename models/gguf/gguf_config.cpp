@@ -10,19 +10,18 @@
 #include "kernels/error.h"
 #include "models/gguf/gguf_model.h"
 
-// Keys and their defaults: llama.cpp, src/llama-arch.cpp, src/llama-model.cpp and src/models; what its
-// converter leaves out of them: conversion/*.py.
+// Keys, defaults: llama.cpp, src/llama-arch.cpp, src/llama-model.cpp, src/models. Omissions: conversion/*.py.
 namespace lariat {
 namespace {
 
 using Json = nlohmann::json;
 
-// Whether attention is latent (DeepSeek's): the rotated dimensions of a head are then a separate part.
+// True for latent attention (DeepSeek): the rotated dimensions of a head are a separate part.
 bool is_latent(const GgufFile& file) {
   return file.metadata.contains(gguf_architecture(file) + ".attention.kv_lora_rank");
 }
 
-// Reads the metadata of one architecture and writes the config.
+// Converts the metadata of one architecture to a config.
 class Config {
  public:
   explicit Config(const GgufFile& file)
@@ -35,7 +34,7 @@ class Config {
     windows();
     if (has("expert_count") && size("expert_count", 0) > 0) experts();
     if (is_latent(file_)) latent();
-    // Keys about training, the file's layout or other uses, and yarn's keys under another scaling.
+    // Ignored: keys of training, file layout or other uses, and yarn's keys under another scaling.
     gguf_add_unread(
         file_, arch_ + ".",
         "vocab_size tensor_data_layout pooling_type rope.scaling.finetuned rope.scaling.yarn_attn_factor "
@@ -84,7 +83,7 @@ class Config {
       file_.fail(key("attention.value_length"), "values of another size than keys are not supported");
   }
 
-  // What the matrices are of, if all are of one such type.
+  // Dtype of the matrices, if all have the same.
   const char* dtype() const {
     const auto all = [&](std::string_view type) {
       return std::ranges::all_of(
@@ -93,7 +92,7 @@ class Config {
     return all("F32") ? "float32" : all("F16") ? "float16" : "bfloat16";
   }
 
-  // Null: none, where a missing key would have its family's default.
+  // null: no token; a missing key would have the family's default.
   void tokens() {
     json_["bos_token_id"] = json_["eos_token_id"] = nullptr;
     if (const auto bos = gguf_token_id(file_, "bos")) json_["bos_token_id"] = *bos;
@@ -101,7 +100,7 @@ class Config {
     for (const std::string_view role : {"eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"}) {
       if (const auto id = gguf_token_id(file_, role)) ends.insert(*id);
     }
-    // Files do not name all ends; llama.cpp goes by the tokens' texts too.
+    // Files do not name all end tokens; llama.cpp also checks the tokens' texts.
     std::map<std::string_view, int64_t> known;
     const std::vector<std::string_view> texts = file_.strings("tokenizer.ggml.tokens");
     for (size_t i = 0; i < texts.size(); ++i) {
@@ -110,13 +109,13 @@ class Config {
       ends.insert(static_cast<int64_t>(i));
     }
     const auto has = [&](auto... text) { return (known.contains(text) || ...); };
-    // There <|end|> ends a part of a turn.
+    // With these tokens, <|end|> ends only a part of a turn.
     if (has("<|end|>") && has("<|call|>", "<|calls|>") && has("<|return|>", "<|flush|>"))
       ends.erase(known["<|end|>"]);
     if (!ends.empty()) json_["eos_token_id"] = ends;
   }
 
-  // A vector of floats among the tensors.
+  // Values of an F32 vector among the tensors.
   std::vector<double> floats(const char* name) const {
     const StoredTensor* tensor = file_.tensor(name);
     std::vector<double> values;
@@ -165,7 +164,7 @@ class Config {
       if (type != "none")
         file_.fail(key("rope.scaling.type"), "stands beside rope_freqs.weight; one must go");
       if (Json llama3 = llama3_scaling(divisors); !llama3.empty()) return llama3;
-      // Another scaling, as what it makes of the frequencies whatever the length.
+      // Another scaling: divisors of the frequencies for any length.
       return {{"rope_type", "longrope"}, {"short_factor", divisors},
               {"long_factor", divisors}, {"factor", 1.0},
               {"attention_factor", 1.0}, {"original_max_position_embeddings", context_}};
@@ -176,7 +175,7 @@ class Config {
     return scaling;
   }
 
-  // The scaling of Llama 3.1 and later, where these are the divisors that it gives.
+  // Llama 3.1's scaling, if it yields these divisors; else {}.
   Json llama3_scaling(const std::vector<double>& divisors) const {
     constexpr double kLow = 1.0, kHigh = 4.0, kLength = 8192.0;
     const double theta = json_["rope_theta"], factor = std::ranges::max(divisors);
@@ -202,7 +201,7 @@ class Config {
           std::pair("yarn_attn_factor", "attention_factor")}) {
       if (const auto value = file_.number(key(std::string("rope.scaling.") + name))) scaling[to] = *value;
     }
-    // DeepSeek's: its published models have one value for both.
+    // DeepSeek: the published models have one value for both.
     if (const double log = number("rope.scaling.yarn_log_multiplier", 0.0); log != 0.0)
       scaling["mscale"] = scaling["mscale_all_dim"] = std::round(log * 1e7) / 1e6;
   }
@@ -232,7 +231,7 @@ class Config {
       json_["scoring_func"] = gating == 1 ? "softmax" : gating == 2 ? "sigmoid" : std::to_string(gating);
   }
 
-  // Newer files speak of the heads as the absorbed attention has them, and of the true ones in *_mla.
+  // Newer files describe the heads of absorbed attention, and the real heads in *_mla.
   void latent() {
     const int64_t whole = size("attention.key_length_mla", size("attention.key_length"));
     json_["qk_rope_head_dim"] = head_dim_;
@@ -267,7 +266,7 @@ const Family& gguf_family(const GgufFile& file) {
     if (!gguf.architecture.empty()) known.insert(gguf.architecture);
     if (gguf.architecture == arch &&
         (gguf.when.empty() || gguf_size(file, fmt::format("{}.{}", arch, gguf.when), 0) >= gguf.least))
-      family = &each;  // the last one, whose condition is the narrowest
+      family = &each;  // the last match has the narrowest condition
   }
   if (family == nullptr)
     file.fail("general.architecture",

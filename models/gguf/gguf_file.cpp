@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kKindBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 constexpr uint64_t kMaxKey = 65535, kMaxName = 64, kMaxDims = 4, kMaxSize = uint64_t{1} << 48;
-constexpr uint64_t kMinTensorBytes = 24, kMinPairBytes = 13;  // of an entry in the file
+constexpr uint64_t kMinTensorBytes = 24, kMinPairBytes = 13;  // per entry of the file
 constexpr int64_t kMaxAlignment = 1 << 20;
 
 template <class T>
@@ -29,7 +29,7 @@ T load(const std::byte* at) {
   return value;
 }
 
-// An element of a number's kind as T, which is int64_t or double; nothing where T cannot hold it.
+// Element of a number's kind as T (int64_t or double); nothing if T cannot hold the value.
 template <class T>
 std::optional<T> element(const GgufValue& value, uint64_t index) {
   using enum GgufKind;
@@ -49,7 +49,7 @@ std::optional<T> element(const GgufValue& value, uint64_t index) {
   return raw > INT64_MAX ? std::nullopt : std::optional(static_cast<T>(raw));
 }
 
-// Takes the file apart from its beginning on.
+// Parses a file from its beginning.
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, const std::filesystem::path& path) : bytes_(bytes) {
@@ -131,7 +131,7 @@ class Reader {
     }
     value.data = bytes_.data() + at_;
     const size_t each = kKindBytes[static_cast<size_t>(value.kind)];
-    // A string has at least its length.
+    // A string takes at least the 8 bytes of its length.
     if (value.count > left() / std::max<uint64_t>(each, each == 0 ? 8 : 1))
       fail(fmt::format("{} claims {} values, for which {} bytes are left", where, value.count, left()));
     if (each == 0) {
@@ -221,7 +221,7 @@ class Reader {
   std::vector<uint64_t> offsets_;
 };
 
-// The values under a key, each as T; none where there is no such key.
+// Values of a key as T; empty without the key.
 template <class T>
 std::vector<T> values_of(const GgufFile& file, std::string_view key, const char* expected) {
   file.asked.emplace(key);
@@ -237,7 +237,7 @@ std::vector<T> values_of(const GgufFile& file, std::string_view key, const char*
   return values;
 }
 
-// The value under a key, which may not be an array.
+// Value of a key, which must not be an array.
 const GgufValue* single(const GgufFile& file, std::string_view key) {
   file.asked.emplace(key);
   const auto found = file.metadata.find(key);
@@ -256,7 +256,7 @@ std::optional<double> GgufFile::number(std::string_view key) const {
   const GgufValue* value = single(*this, key);
   if (value == nullptr) return std::nullopt;
   const double number = numbers(key).front();
-  // The shortest decimal of a float, as whoever made the file read it: 1e-05, not 9.999999747378752e-06.
+  // Shortest decimal of the float, as in the converted file: 1e-05, not 9.999999747378752e-06.
   return value->kind == GgufKind::kF32 ? std::stod(fmt::format("{}", static_cast<float>(number))) : number;
 }
 
