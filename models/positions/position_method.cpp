@@ -15,7 +15,7 @@
 namespace lariat {
 namespace {
 
-// No value is larger, so that sums of a few are places still.
+// Largest value: sums of a few are still valid positions.
 constexpr int64_t kMostValue = KeyEdge::kUnbounded / 8;
 constexpr double kMostTemperature = 100;
 constexpr std::string_view kTemperature = "temperature=";
@@ -43,7 +43,7 @@ const PositionRow& row_named(std::string_view name, std::string_view text) {
   return *row;
 }
 
-// Takes "key=value" into `values`.
+// Parses "key=value" into `values`.
 void read_value(const PositionRow& row, std::string_view part, std::string_view text,
                 std::vector<std::optional<int64_t>>& values) {
   const size_t equals = std::min(part.find('='), part.size());
@@ -65,8 +65,8 @@ void read_value(const PositionRow& row, std::string_view part, std::string_view 
   }
 }
 
-// By the token's place and not by what the text has become, so that it depends on no steps: as for Llama 2 in
-// ReRoPE, as YaRN's on queries and keys, or a number.
+// Depends on the token's position, not on the text so far, hence not on steps: as for Llama 2 in ReRoPE, as
+// YaRN on queries and keys, or a constant.
 std::function<double(int64_t)> read_temperature(std::string_view given, int64_t trained,
                                                 std::string_view text) {
   const double l0 = std::max(static_cast<double>(trained), 2.0);
