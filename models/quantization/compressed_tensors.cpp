@@ -10,7 +10,7 @@
 namespace lariat {
 namespace {
 
-// What the groups of the config, each for some modules, say of weights.
+// Weight settings of the config's groups of modules.
 struct Groups {
   std::vector<int64_t> sizes, block;
 };
@@ -41,7 +41,7 @@ Groups read_groups(const JsonFields& config) {
   return groups;
 }
 
-// Packed zeros are packed down the outputs; unpacked ones are signed.
+// Packed zeros run along the outputs; unpacked zeros are signed.
 std::function<int(int64_t row, int64_t group)> zero_of(const Quantized& quantized, const StoredTensor& tensor,
                                                        int bits, int64_t rows, int64_t groups) {
   if (tensor.dtype == "I8") {
@@ -89,7 +89,7 @@ void read_packed(const Quantized& quantized, const std::string& module, const Gr
                        bits == 8 ? DType::kQ8 : DType::kQ4,
                        {.scales = minimum ? ScaleType::kF32 : scale.type(), .minimum = minimum},
                        of.empty() ? group : 0};
-  // Two bits have their zero at 2, and as four at 8.
+  // 2-bit values have their zero at 2; shifted to 4 bits, at 8.
   const int plus = bits == 2 && !minimum ? 6 : 0;
   weight.codes = [data = packed.data, words, cols, bits, plus](int64_t row, uint8_t* codes) {
     const BitView values{data + static_cast<size_t>(row * words) * 4, bits};

@@ -1,5 +1,5 @@
-// 8-bit floats, and integers, that lie as the weight does, beside their scales. DeepSeek's by blocks:
-// transformers 5.24, integrations/finegrained_fp8.py; by rows: integrations/fbgemm_fp8.py.
+// 8-bit floats or integers in the weight's layout, next to their scales. By blocks (DeepSeek): transformers
+// 5.24, integrations/finegrained_fp8.py; by rows: integrations/fbgemm_fp8.py.
 #include <fmt/format.h>
 
 #include "kernels/integers.h"
@@ -8,7 +8,7 @@
 namespace lariat {
 namespace {
 
-// The scale of (row, col) is number row / rows * across + col / cols.
+// The scale of (row, col) has index row / rows * across + col / cols.
 struct Grid {
   int64_t rows, cols, across;
   int64_t at(int64_t row, int64_t col) const { return row / rows * across + col / cols; }
@@ -76,7 +76,7 @@ void read_fp8(const Quantized& quantized) {
   }
 }
 
-// NVIDIA's ModelOpt: a scale for all of a weight.
+// NVIDIA ModelOpt: one scale per weight.
 void read_modelopt(const Quantized& quantized) {
   if (quantized.config.string("quant_algo").value_or("FP8") != "FP8")
     quantized.config.fail("quant_algo", "only FP8 is read");

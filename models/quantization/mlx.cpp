@@ -26,7 +26,7 @@ bool is_end_of(std::string_view end, std::string_view name) {
   return name == end || (name.ends_with(end) && name[name.size() - end.size() - 1] == '.');
 }
 
-// A module may have settings of its own, under a name that begins in another way than its tensors'.
+// A module's own settings, under a name with another prefix than its tensors', or the config's.
 Settings settings_of(const Quantized& quantized, const std::string& module) {
   const JsonFields& config = quantized.config;
   Settings settings = settings_of(config, {});
@@ -44,7 +44,7 @@ size_t find_stack(const std::string& module, const StoredTensor& tensor) {
   return at == std::string::npos ? at : at + 1;
 }
 
-// The name of a module's weight; of stacked experts, as a file of single experts has it without their index.
+// Name of a module's weight; for stacked experts, the name of single experts without index.
 std::string weight_name(const std::string& module, size_t at) {
   if (at == std::string::npos) return module + ".weight";
   std::string last = module.substr(module.find('.', at) + 1);

@@ -13,7 +13,7 @@
 namespace lariat {
 namespace {
 
-// By its name in "quant_method".
+// Methods by "quant_method".
 struct Method {
   std::string_view name;
   void (*read)(const Quantized& quantized);
@@ -28,7 +28,7 @@ const Method* find_method(std::string_view name) {
   return found == std::end(kMethods) ? nullptr : &*found;
 }
 
-// The name of a method that does not give it: by keys that no other has.
+// Method of settings without a name, recognised by its keys.
 std::string unnamed_method(const JsonFields& object) {
   constexpr std::pair<std::string_view, const char*> kKeys[] = {{"load_in_4bit", "bitsandbytes"},
                                                                 {"load_in_8bit", "bitsandbytes"},
@@ -41,8 +41,8 @@ std::string unnamed_method(const JsonFields& object) {
   return "mlx";
 }
 
-// The method's settings and its name; nothing where nothing is quantised. MLX writes "quantization", all
-// others "quantization_config", with their name in it or not.
+// The method's settings and name; nothing if no weight is quantised. MLX writes "quantization", other methods
+// "quantization_config", with or without a name.
 std::optional<std::pair<JsonFields, std::string>> settings(const JsonFields& config) {
   std::optional<std::pair<JsonFields, std::string>> found;
   for (const char* key : {"quantization_config", "quantization"}) {
@@ -54,8 +54,7 @@ std::optional<std::pair<JsonFields, std::string>> settings(const JsonFields& con
   return found;
 }
 
-// Beside weights: what inputs, outputs or cached keys and values would be divided by. Nothing of these is
-// quantised here.
+// Scales of inputs, outputs or cached keys and values, next to weights. lariat quantises none of these.
 constexpr std::string_view kPassedOver[] = {".input_scale",  ".input_zero_point",  ".activation_scale",
                                             ".output_scale", ".output_zero_point", ".k_scale",
                                             ".v_scale",      ".q_scale",           ".kv_scale",
@@ -110,7 +109,7 @@ constexpr std::string_view kParts[] = {".qweight",          ".qzeros",
                                        ".weight_scale_2",   ".qscale_weight",
                                        ".scale_weight"};
 
-// Parts that no weight was made of.
+// Refuses parts that belong to no weight.
 void refuse_what_is_left(const Quantized& quantized) {
   for (const auto& [name, tensor] : quantized.tensors.all()) {
     if (tensor.quantized) continue;

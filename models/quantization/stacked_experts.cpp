@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::string_view kBias = ".mlp.experts.gate_up_proj_bias";
 
-// The projections that a stacked one holds, with their outputs in turn.
+// Projections within a stacked one, with interleaved outputs.
 std::vector<std::string> parts_of(std::string_view stacked) {
   if (stacked == "gate_up_proj") return {"gate_proj", "up_proj"};
   return {std::string(stacked)};
 }
 
-// Throws Error unless there are so many sizes, of as many experts as can be, and no part is empty.
+// Throws Error unless there are `sizes` dimensions, at most kMaxExperts experts and `n_parts` equal parts.
 void check_stack(const StoredTensor& tensor, size_t sizes, size_t outputs_at, size_t n_parts) {
   if (tensor.shape.size() == sizes && tensor.bytes > 0 && tensor.shape[0] <= kMaxExperts &&
       tensor.shape[outputs_at] % static_cast<int64_t>(n_parts) == 0)
@@ -28,8 +28,8 @@ void check_stack(const StoredTensor& tensor, size_t sizes, size_t outputs_at, si
                           tensor.file.string(), tensor.name, shape_text(tensor.shape)));
 }
 
-// Puts a part of a stack, one of n: element (row, col) is number index_of(row, col) of the whole. Its data
-// are a share of the whole, as good as another.
+// Adds part `part` of n of a stack: element (row, col) is element index_of(row, col) of the stack. `data` is
+// one nth of the stack, unrelated to the elements.
 template <class Index>
 void put_part(Tensors& tensors, const StoredTensor& of, const std::string& name, std::vector<int64_t> shape,
               int64_t part, int64_t n, const Index& index_of) {
@@ -50,7 +50,7 @@ void put_part(Tensors& tensors, const StoredTensor& of, const std::string& name,
   tensors.put(std::move(own));
 }
 
-// X_bias [experts, outputs] and, where it is there, X [experts, inputs, outputs].
+// X_bias [experts, outputs] and, if present, X [experts, inputs, outputs].
 void read_stack(Tensors& tensors, const std::string& experts, std::string_view stacked) {
   const std::vector<std::string> parts = parts_of(stacked);
   const auto n = std::ssize(parts);
