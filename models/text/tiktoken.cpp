@@ -7,16 +7,16 @@
 #include "models/text/pipeline.h"
 #include "models/text/unicode.h"
 
-// Vocabularies of the tiktoken package: lines of "base64 rank". A token's rank is its id, and of two
-// neighbours those are merged first that make the token of the lowest rank (tiktoken 0.14, src/lib.rs,
-// byte_pair_merge). The tokenizer's class has the pattern and the special tokens.
+// Vocabularies of the tiktoken package: lines of "base64 rank". A token's rank is its id; neighbours with the
+// lowest-ranked merged token merge first (tiktoken 0.14, src/lib.rs, byte_pair_merge). The tokenizer's class
+// holds the pattern and the special tokens.
 namespace lariat::tok {
 namespace {
 
 constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-constexpr size_t kMaxBytes = 256;  // of a token
+constexpr size_t kMaxBytes = 256;  // per token
 
-// The letters of the bytes that a word of base64 spells; "" where it is none.
+// Decodes a base64 word to letters of the byte alphabet; "": not base64.
 std::string letters_of(std::string_view word) {
   std::string letters;
   uint32_t bits = 0;

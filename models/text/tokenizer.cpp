@@ -24,9 +24,8 @@ std::optional<int32_t> id_of_role(const Pipeline& pipeline, const char* role) {
   return it == pipeline.roles.end() ? std::nullopt : find_id(pipeline, it->second);
 }
 
-// transformers 5: a tokenizer.json says by its post-processor what goes in front of a text, whatever
-// add_bos_token is. A tokenizer.model has none, and add_bos_token is true where it is not given, as in
-// transformers 4's LlamaTokenizer.
+// transformers 5: a tokenizer.json's post-processor overrides add_bos_token. For a tokenizer.model
+// add_bos_token defaults to true, as in transformers 4's LlamaTokenizer.
 void settle_bos(Pipeline& pipeline, const TokenizerSettings& settings, bool has_template) {
   const auto named = settings.named.find("bos_token");
   const bool in_file = named != settings.named.end() && !named->second.where.empty();
@@ -40,8 +39,8 @@ void settle_bos(Pipeline& pipeline, const TokenizerSettings& settings, bool has_
   if (pipeline.prefix.empty() && pipeline.bos) pipeline.prefix = {*pipeline.bos};
 }
 
-// The special tokens that transformers 5.24 has where no file names them: those of the tokenizer's class; of
-// a class without any, those of a tokenizer.model; and the one that a tokenizer.json pads with.
+// Default special tokens of transformers 5.24: those of the tokenizer's class; for a class without any, those
+// of a tokenizer.model; and a tokenizer.json's padding token.
 void add_tokens_of_class(const ModelTexts& texts, bool has_json, Pipeline& pipeline,
                          TokenizerSettings& settings) {
   const bool byte_level = std::ranges::any_of(pipeline.decode_steps, [](const tok::DecodeStep& step) {
@@ -58,7 +57,7 @@ void add_tokens_of_class(const ModelTexts& texts, bool has_json, Pipeline& pipel
   }
 }
 
-// A token that transformers would give the next free id is left out: the model has no row for it.
+// Skips a token to which transformers would give the next free id: the model has no row for it.
 void add_named_tokens(Pipeline& pipeline, const TokenizerSettings& settings) {
   for (const auto& [key, named] : settings.named) {
     AddedToken token = named.token;
@@ -113,7 +112,7 @@ void warn_beside_model(TokenizerSettings& settings) {
     settings.warn("add_prefix_space", "false, which transformers ignores in this class; ignored");
 }
 
-// A prompt is to be continued, so nothing is put behind it.
+// A prompt is to be continued: no EOS is added.
 void warn_of_eos(Pipeline& pipeline, TokenizerSettings& settings) {
   if (!pipeline.template_suffix.empty()) {
     pipeline.warnings.push_back(fmt::format(
@@ -124,7 +123,7 @@ void warn_of_eos(Pipeline& pipeline, TokenizerSettings& settings) {
   }
 }
 
-// A file may say a thing that nobody knows of each of its tokens.
+// A file may cause the same warning for each of its tokens.
 void shorten(std::vector<std::string>& warnings) {
   constexpr size_t kMost = 20;
   if (warnings.size() <= kMost) return;
