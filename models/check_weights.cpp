@@ -22,10 +22,9 @@ std::string compare_tied(ModelSpec& spec, const Tensors& checkpoint) {
     return head->name;
   }
   spec.tie_word_embeddings = false;
-  spec.warnings.push_back(
-      head->file.string() + ": tensor '" + head->name + "' differs from '" + embed->name +
-      "', so the two are not tied, as in transformers, though \"tie_word_embeddings\" of " +
-      spec.file.string() + ", or its default, says so");
+  spec.warnings.push_back(head->file.string() + ": tensor '" + head->name + "' differs from '" + embed->name +
+                          "'; \"tie_word_embeddings\" of " + spec.file.string() +
+                          " (or its default) is ignored, as in transformers");
   return "";
 }
 

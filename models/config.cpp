@@ -64,9 +64,9 @@ std::string stem(std::string_view name) {
   std::string question = "; ";
   if (!near.empty()) {
     const std::string_view whole = given.is_type() ? near : families()[static_cast<size_t>(at)].name;
-    question = "; did you mean " + std::string(whole) + ", or is it another model? ";
+    question = "; did you mean " + std::string(whole) + "? ";
   }
-  json.fail(given.key, "no such " + kind + " runs" + question + "docs/models.md lists those that do");
+  json.fail(given.key, "the " + kind + " is not supported" + question + "see docs/models.md");
 }
 
 const Family& find_family(const JsonFields& json) {
@@ -77,15 +77,13 @@ const Family& find_family(const JsonFields& json) {
   const auto other =
       std::ranges::find_if(families(), [&](const Family& each) { return is_type(each, type); });
   const std::string expected(family->model_type);
-  json.fail(
-      "model_type",
-      "\"architectures\" says " + std::string(family->name) + ", whose type is " + expected +
-          (other == families().end()
-               ? ": a model of another kind, with code of its own; to run it as that architecture all the "
-                 "same, write \"" +
-                     expected + "\""
-               : "; transformers goes by model_type: write " + std::string(other->name) + " there, or \"" +
-                     expected + "\" here"));
+  json.fail("model_type",
+            "\"architectures\" says " + std::string(family->name) + ", of type " + expected +
+                (other == families().end()
+                     ? ": another kind of model, with custom code; to run it as that architecture, write \"" +
+                           expected + "\""
+                     : "; transformers goes by model_type: write " + std::string(other->name) +
+                           " there, or \"" + expected + "\" here"));
 }
 
 ModelSpec spec_of(const nlohmann::json& config, const std::filesystem::path& file,
@@ -128,7 +126,7 @@ ConfigRope load_rope(const ModelTexts& texts) {
   }
   if (!family->has_rope) {
     json.fail(json.has("architectures") ? "architectures" : "model_type",
-              "its positions are ALiBi, a bias by distance; there is no RoPE to show");
+              "the model uses ALiBi, a bias by distance; it has no RoPE to show");
   }
   ModelSpec spec = family->read(json);
   result = {spec.rope(), spec.query_scale, spec.position_method, std::move(spec.warnings)};

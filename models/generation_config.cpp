@@ -90,7 +90,7 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
     const bool token = value != nullptr && *value == 0 && key.starts_with("forced_");
     if ((is_set(value) && !neutral) || token) append(ignored, key);
   }
-  add_names(ignored, json, "ignored, though they change what transformers writes", spec);
+  add_names(ignored, json, "ignored, but transformers uses them", spec);
 }
 
 void read_generation_config(const ModelTexts& texts, ModelSpec& spec) {

@@ -236,9 +236,9 @@ std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
   if ((rope.type == RopeType::kNtk || rope.type == RopeType::kDynamic) && rope.exponent_dim() < 3)
     return needs("rope_type", "NTK scaling needs at least 3 rotary dimensions");
   if (rope.odd && (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn)) {
-    return needs("partial_rotary_factor",
-                 "rotates " + std::to_string(rope.exponent_dim()) + " of " + std::to_string(rope.head_dim) +
-                     " dimensions, an odd number, on which YaRN fails in transformers");
+    return needs("partial_rotary_factor", "rotates " + std::to_string(rope.exponent_dim()) + " of " +
+                                              std::to_string(rope.head_dim) +
+                                              " dimensions; YaRN needs an even number");
   }
   if (rope.type == RopeType::kProportional &&
       rope.partial_rotary_factor * static_cast<double>(rope.head_dim) < 2.0)

@@ -43,8 +43,7 @@ RopeType parse_type(const JsonFields& object, const RopeDefaults& defaults) {
   if (name) {
     if (*name == "mrope") {
       check_sections(object, defaults);
-      warn(object, defaults, key,
-           "for text it is no scaling; rows and columns of images have angles of their own");
+      warn(object, defaults, key, "no scaling for text; only images have separate row and column angles");
       return RopeType::kDefault;
     }
     // Phi-3's first files name longrope "su", and earlier "yarn" (configuration_phi3.py).
@@ -65,7 +64,7 @@ double parse_factor(const JsonFields& object, const RopeDefaults& defaults, cons
   const bool shrinks = rope.type == RopeType::kYarn || rope.type == RopeType::kLongRope;
   const double least = shrinks ? kMinFactor : 1.0;
   if (const auto factor = object.number("factor", least, kMaxFactor)) {
-    if (*factor < 1.0) warn(object, defaults, "factor", "below 1 it draws positions together");
+    if (*factor < 1.0) warn(object, defaults, "factor", "a factor below 1 compresses positions");
     return *factor;
   }
   const double implied =
@@ -131,8 +130,7 @@ std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeD
   }
   if (!first) return std::nullopt;
   for (const std::string& name : object.keys()) {
-    if (!object.holds_object(name))
-      object.fail(name, "stands beside the object \"" + first_name + "\"; expected objects only");
+    if (!object.holds_object(name)) object.fail(name, "expected an object, like \"" + first_name + "\"");
   }
   return first;
 }
@@ -237,7 +235,7 @@ RopeScaling read_rope(const JsonFields& config, RopeDefaults defaults) {
   for (const char* key : {"rope_interleave", "rope_interleaved"}) {
     defaults.interleaved = config.boolean(key).value_or(defaults.interleaved);
     if (config.boolean(key).value_or(false) && !defaults.interleave_is_key)
-      warn(config, defaults, key, "heeded: pairs are (2i, 2i + 1); transformers ignores the key here");
+      warn(config, defaults, key, "used: pairs are (2i, 2i + 1); transformers ignores the key here");
   }
   const auto l0 = config.integer("original_max_position_embeddings", 1, kMaxPositions);
   if (!defaults.original_ctx) defaults.original_ctx = l0;
@@ -247,7 +245,7 @@ RopeScaling read_rope(const JsonFields& config, RopeDefaults defaults) {
   if (rope.partial_rotary_factor < 1.0 && rope.type != RopeType::kProportional && !defaults.partial_is_key) {
     const char* key = "partial_rotary_factor";
     warn(object.has(key) ? object : config, defaults, key,
-         "heeded: " + std::to_string(rope.rotary_dim) + " of " + std::to_string(rope.head_dim) +
+         "used: " + std::to_string(rope.rotary_dim) + " of " + std::to_string(rope.head_dim) +
              " dimensions rotate; transformers ignores the key here, or fails with a scaling");
   }
   return rope;
@@ -259,7 +257,7 @@ std::vector<RopeScaling> read_layered_rope(const JsonFields& config, const RopeD
   if (const auto given = config.object("rope_parameters")) {
     for (const std::string& key : given->keys()) {
       if (key != "full_attention" && key != "sliding_attention")
-        given->fail(key, "expected objects full_attention and sliding_attention alone");
+        given->fail(key, "expected only the objects full_attention and sliding_attention");
     }
     if (given->has("full_attention")) full = *given->find("full_attention");
     if (given->has("sliding_attention")) sliding = *given->find("sliding_attention");
@@ -274,7 +272,7 @@ std::vector<RopeScaling> read_layered_rope(const JsonFields& config, const RopeD
   std::vector<RopeScaling> ropes{read(full, "full_attention", read_theta(config, defaults.theta)),
                                  read(sliding, "sliding_attention", local_theta)};
   if (ropes.back().depends_on_length())
-    config.fail("rope_parameters", "a sliding_attention whose RoPE depends on the length is not supported");
+    config.fail("rope_parameters", "a length-dependent RoPE for sliding_attention is not supported");
   return ropes;
 }
 

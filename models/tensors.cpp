@@ -74,7 +74,7 @@ void Tensors::put(StoredTensor tensor) {
   const auto [place, inserted] = tensors_.emplace(tensor.name, tensor);
   if (!inserted)
     throw Error(
-        fmt::format("{}: tensor '{:.200}' stands there twice, quantised and not; the checkpoint is "
+        fmt::format("{}: tensor '{:.200}' is stored twice, quantised and not; the checkpoint is "
                     "damaged",
                     tensor.file.string(), tensor.name));
 }
@@ -107,7 +107,7 @@ const StoredTensor& Tensors::check(const std::string& name, const std::vector<in
                             source_.string(), name));
   }
   if (tensor->shape != shape) {
-    throw Error(fmt::format("{}: tensor '{}' has shape {}, the config asks for {}", tensor->file.string(),
+    throw Error(fmt::format("{}: tensor '{}' has shape {}, but the config needs {}", tensor->file.string(),
                             name, shape_text(tensor->shape), shape_text(shape)));
   }
   return *tensor;
