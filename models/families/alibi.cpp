@@ -27,7 +27,7 @@ ModelSpec read_any_alibi(const JsonFields& config, const Defaults& defaults) {
 }
 
 void refuse_other(const JsonFields& config, const char* key, bool other) {
-  if (other) config.fail(key, "only what the published models have is supported; use another model");
+  if (other) config.fail(key, "only the published models' value is supported; use another model");
 }
 
 }  // namespace

@@ -7,11 +7,11 @@ namespace lariat {
 // modeling_chatglm.py of THUDM/chatglm2-6b-32k, chatglm3-6b and glm-4-9b).
 ModelSpec read_chatglm(const JsonFields& config) {
   const auto only = [&](const char* key, bool is_so,
-                        const char* what = "only what ChatGLM2 and later have runs") {
+                        const char* what = "only ChatGLM2 and later are supported") {
     if (!is_so) config.fail(key, std::string(what) + "; use another model");
   };
   only("position_encoding_2d", !config.boolean("position_encoding_2d").value_or(false),
-       "the first ChatGLM, whose tokens have positions of two parts, does not run");
+       "the first ChatGLM, with two-part positions, is not supported");
   for (const char* key : {"rmsnorm", "post_layer_norm"}) only(key, config.boolean(key).value_or(true));
   for (const char* key : {"apply_residual_connection_post_layernorm", "add_bias_linear"})
     only(key, !config.boolean(key).value_or(false));

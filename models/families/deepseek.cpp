@@ -17,7 +17,7 @@ void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   latent.nope_dim = size("qk_nope_head_dim", 1);
   latent.v_dim = config.integer("v_head_dim", 1, 1 << 16).value_or(v_dim);
   if (latent.rope_dim + latent.kv_rank > kMaxHeadDim) {
-    config.fail("kv_lora_rank", "the row of a token, with what is rotated, may have up to " +
+    config.fail("kv_lora_rank", "a cached row, rotated part included, may have up to " +
                                     std::to_string(kMaxHeadDim) + " values");
   }
   for (const char* key : {"attention_bias", "mlp_bias"}) {
@@ -44,7 +44,7 @@ ModelSpec read_with_latent(const JsonFields& config, Defaults defaults, int64_t 
   ModelSpec spec = read_decoder(config, defaults);
   spec.scores_take_mscale = true;
   if (spec.rope().type == RopeType::kDynamicYarn && spec.rope().mscale_all_dim != 0.0)
-    rope_object(config).fail("mscale_all_dim", "with dynamic-yarn it is not supported; remove the key");
+    rope_object(config).fail("mscale_all_dim", "not supported with dynamic-yarn; remove the key");
   if (v_dim == 0 && !config.has("v_head_dim") &&
       spec.hidden_size % spec.layers.front().attention.n_heads != 0)
     config.fail("num_attention_heads", "does not divide hidden_size, and there is no v_head_dim");
@@ -80,14 +80,14 @@ void read_groups(const JsonFields& config, ExpertsSpec& experts) {
   if (experts.n % router.n_groups != 0)
     config.fail("n_group", "does not divide the " + std::to_string(experts.n) + " experts");
   if (router.n_chosen > experts.n / router.n_groups * router.kept_groups)
-    config.fail("topk_group", "so few groups have fewer experts than num_experts_per_tok");
+    config.fail("topk_group", "these groups have fewer experts than num_experts_per_tok");
 }
 
 // All layers after the first dense ones have experts; shared experts serve every token.
 void use_shared_experts(const JsonFields& config, const ExpertDefaults& d, const ExpertsSpec& experts,
                         ModelSpec& spec) {
   if (config.integer("moe_layer_freq", 1, kMaxLayers).value_or(1) != 1)
-    config.fail("moe_layer_freq", "only 1 is supported; no published model has another");
+    config.fail("moe_layer_freq", "only 1 is supported, as in all published models");
   const int64_t shared = config.integer("n_shared_experts", 0, kMaxExperts).value_or(d.shared);
   const int64_t dense = config.integer("first_k_dense_replace", 0, kMaxLayers).value_or(d.first_dense);
   for (size_t i = static_cast<size_t>(dense); i < spec.layers.size(); ++i)
@@ -107,8 +107,9 @@ ModelSpec read_deepseek_v2(const JsonFields& config) {
   ExpertsSpec experts = read_experts(config, d);
   expect_word(config, "scoring_func", "softmax");
   if (config.boolean("norm_topk_prob").value_or(false))
-    config.fail("norm_topk_prob", "transformers passes it over here and DeepSeek's code does not; no " +
-                                      std::string("published model has it"));
+    config.fail("norm_topk_prob",
+                "not supported: transformers ignores the key here, DeepSeek's code does not; no " +
+                    std::string("published model has it"));
   const std::string method = config.string("topk_method").value_or("greedy");
   if (method == "group_limited_greedy") {
     read_groups(config, experts);

@@ -187,7 +187,7 @@ void check_experts(const JsonFields& config, const ModelSpec& spec) {
   }
   if (matrices > kMaxMatrices) {
     config.fail("num_hidden_layers", std::to_string(matrices) + " experts and heads in all layers; at most " +
-                                         std::to_string(kMaxMatrices) + " can be");
+                                         std::to_string(kMaxMatrices) + " are supported");
   }
 }
 
@@ -212,7 +212,7 @@ std::vector<bool> read_sliding_layers(const JsonFields& config, size_t n_layers)
   const auto types = config.strings("layer_types");
   if (!types) return {};
   if (types->size() != n_layers)
-    config.fail("layer_types", "expected one for each layer, " + counted(n_layers, "entry", "entries"));
+    config.fail("layer_types", "expected one entry per layer, " + counted(n_layers, "entry", "entries"));
   std::vector<bool> sliding;
   for (const std::string& type : *types) {
     sliding.push_back(type == "sliding_attention");
@@ -252,8 +252,8 @@ void check_sliding_layers(const JsonFields& config, const ModelSpec& spec) {
   const std::vector<bool> sliding = read_sliding_layers(config, spec.layers.size());
   for (size_t i = 0; i < sliding.size(); ++i) {
     if (sliding[i] == (spec.layers[i].attention.sliding_window != 0)) continue;
-    config.fail("layer_types", "this architecture has one kind of attention, and entry " + std::to_string(i) +
-                                   " is of the other");
+    config.fail("layer_types", "all layers of this architecture have one kind of attention, but entry " +
+                                   std::to_string(i) + " differs");
   }
 }
 

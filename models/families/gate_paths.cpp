@@ -54,7 +54,7 @@ fs::path first_file(const fs::path& dir, std::string_view extension) {
 [[noreturn]] void refuse_pickle(const fs::path& file) {
   const fs::path dir = file.parent_path();
   refuse(file,
-         "pickled weights, which lariat does not open; convert them, in Python: import glob, torch; from "
+         "pickled weights are not supported; convert them, in Python: import glob, torch; from "
          "safetensors.torch import save_file; save_file({k: v.clone() for f in glob.glob('" +
              (dir / ("*" + file.extension().string())).string() +
              "') for k, v in torch.load(f, map_location='cpu', weights_only=True).items()}, '" +
@@ -76,10 +76,8 @@ fs::path snapshot_in(const fs::path& dir) {
   const std::string name = path.string();
   const auto parts = split(name, '/');
   if (parts.size() == 2 && !parts[0].empty() && !parts[1].empty() && !fs::exists(*path.begin(), ec)) {
-    refuse(path,
-           "no such folder; if it is a model on the hub, download it first, which lariat does not do: hf "
-           "download " +
-               name + " --local-dir " + path.filename().string() + "; then give that folder");
+    refuse(path, "no such folder; download a model of the hub first: hf download " + name + " --local-dir " +
+                     path.filename().string() + "; then use that folder");
   }
   refuse(path, "no such folder; check the path");
 }

@@ -25,7 +25,7 @@ ModelSpec read_gpt_oss(const JsonFields& config) {
   for (const auto& [key, only] :
        {std::pair("swiglu_limit", kClampedLimit), {"swiglu_alpha", kClampedSlope}}) {
     if (static_cast<float>(config.number(key, 0.0, 1e6).value_or(only)) != only)
-      config.fail(key, "only what the published models have is supported; use another model");
+      config.fail(key, "only the published models' value is supported; use another model");
   }
   for (const char* key : {"experts_per_token", "initial_context_length"}) config.pass_over(key);
   ExpertsSpec experts;

@@ -42,7 +42,7 @@ ModelSpec read_internlm(const JsonFields& config) {
 ModelSpec read_internlm2(const JsonFields& config) {
   ModelSpec spec = read_decoder(config, internlm_defaults());
   if (config.boolean("bias").value_or(true))
-    config.fail("bias", "a bias of fused projections is not supported; published models say false");
+    config.fail("bias", "biases of fused projections are not supported; published models have false");
   check_sliding_layers(config, spec);
   TensorNames& names = spec.names;
   names.embed = "tok_embeddings";

@@ -21,7 +21,7 @@ RopeScaling meant_scaling(const JsonFields& config, const RopeScaling& written) 
   }
   if (written.type != RopeType::kDefault && written != meant) {
     config.fail(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters",
-                "MiniMind takes its scaling from inference_rope_scaling alone; remove one (or use "
+                "MiniMind uses only inference_rope_scaling for scaling; remove one (or use "
                 "`rope_config`)");
   }
   return meant;

@@ -51,9 +51,9 @@ void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
   if (chunk < 1) dual.fail("local_size", fmt::format("expected less than chunk_size, {}", size));
   const auto slides = [](const LayerSpec& layer) { return layer.attention.sliding_window > 0; };
   if (std::ranges::any_of(spec.layers, slides))
-    config.fail("use_sliding_window", fmt::format("{} goes without windows; correct one of them", key));
+    config.fail("use_sliding_window", fmt::format("not supported with {}; correct one of them", key));
   if (spec.rope().type != RopeType::kDefault) {
-    spec.warnings.push_back(config.message(key, "the RoPE scaling beside it is ignored, as in vLLM"));
+    spec.warnings.push_back(config.message(key, "RoPE scaling is ignored, as in vLLM"));
     spec.rope() = rope_of_type(spec.rope(), RopeType::kDefault);
   }
   std::optional<std::string_view> temperature;
@@ -68,8 +68,7 @@ void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
     dual.pass_over(of_sparse);
   if (dual.boolean("sparse_attention_enabled").value_or(true)) {
     spec.warnings.push_back(config.message(
-        key, fmt::format("prompts of more than {} tokens are read with full attention, not with the sparse "
-                         "one that vLLM has for them",
+        key, fmt::format("prompts of more than {} tokens use full attention, not vLLM's sparse attention",
                          sparse)));
   }
   check_unread(dual, spec, &spec.warnings);

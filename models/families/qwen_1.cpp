@@ -27,7 +27,7 @@ ModelSpec read_qwen(const JsonFields& config) {
         "tokenizer_type", "use_cache_quantization", "use_cache_kernel"})
     config.pass_over(key);
   const auto only = [&](const char* key, bool is_so) {
-    if (!is_so) config.fail(key, "only what the published models have is supported; use another model");
+    if (!is_so) config.fail(key, "only the published models' value is supported; use another model");
   };
   only("scale_attn_weights", config.boolean("scale_attn_weights").value_or(true));
   only("activation", config.string("activation").value_or("swiglu") == "swiglu");
@@ -39,7 +39,7 @@ ModelSpec read_qwen(const JsonFields& config) {
   }
   rope.max_position_embeddings = rope.original_ctx = trained;
   if (config.boolean("use_logn_attn").value_or(true)) {  // ln(p + 1) / ln(seq_length) beyond seq_length
-    if (trained < 2) config.fail("seq_length", "no number whose logarithm queries can be scaled by");
+    if (trained < 2) config.fail("seq_length", "expected at least 2, for logarithmic query scaling");
     spec.query_scale = {1.0 / std::log(static_cast<double>(trained)), trained, false};
   }
   const bool biases = !config.boolean("no_bias").value_or(true);
