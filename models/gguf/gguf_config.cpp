@@ -60,13 +60,13 @@ class Config {
     json_["model_type"] = family_.model_type;
     const StoredTensor* embed = file_.tensor("token_embd.weight");
     if (embed == nullptr || embed->shape.size() != 2)
-      throw Error(file_.path.string() + ": tensor 'token_embd.weight' is missing, or no matrix");
+      throw Error(file_.path.string() + ": tensor 'token_embd.weight' is missing or not a matrix");
     heads_ = size("attention.head_count");
     head_dim_ = gguf_head_dim(file_);
     json_["vocab_size"] = embed->shape[0];
     json_["hidden_size"] = size("embedding_length");
     json_["num_hidden_layers"] = n_layers_ = size("block_count");
-    if (n_layers_ > kMaxLayers) file_.fail(key("block_count"), "more layers than a model may have");
+    if (n_layers_ > kMaxLayers) file_.fail(key("block_count"), "too many layers");
     json_["intermediate_size"] = size("feed_forward_length");
     json_["num_attention_heads"] = heads_;
     json_["num_key_value_heads"] = size("attention.head_count_kv", heads_);
@@ -121,12 +121,13 @@ class Config {
     std::vector<double> values;
     if (tensor == nullptr) return values;
     if (tensor->dtype != "F32" || tensor->shape.size() != 1)
-      throw Error(fmt::format("{}: tensor '{}' is no vector of F32", file_.path.string(), name));
+      throw Error(fmt::format("{}: tensor '{}' is not a vector of F32", file_.path.string(), name));
     for (size_t i = 0; i < tensor->bytes / sizeof(float); ++i) {
       float value = 0.0F;
       std::memcpy(&value, tensor->data + i * sizeof value, sizeof value);
       if (!std::isfinite(value) || value <= 0.0F)
-        throw Error(fmt::format("{}: tensor '{}' holds no divisors", file_.path.string(), name));
+        throw Error(
+            fmt::format("{}: tensor '{}' must hold finite divisors above 0", file_.path.string(), name));
       values.push_back(static_cast<double>(value));
     }
     return values;
@@ -135,7 +136,7 @@ class Config {
   void rope() {
     json_["rope_theta"] = number("rope.freq_base", 10000.0);
     const int64_t rotated = size("rope.dimension_count", head_dim_);
-    if (rotated > head_dim_) file_.fail(key("rope.dimension_count"), "more than a head has");
+    if (rotated > head_dim_) file_.fail(key("rope.dimension_count"), "more than the dimensions of a head");
     if (rotated < head_dim_)
       json_["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim_);
     Json scaling = rope_scaling();
@@ -162,7 +163,7 @@ class Config {
     if (factor == 1.0 || factor == 0.0) type = "none";
     if (!divisors.empty()) {
       if (type != "none")
-        file_.fail(key("rope.scaling.type"), "stands beside rope_freqs.weight; one must go");
+        file_.fail(key("rope.scaling.type"), "conflicts with rope_freqs.weight; remove one of them");
       if (Json llama3 = llama3_scaling(divisors); !llama3.empty()) return llama3;
       // Another scaling: divisors of the frequencies for any length.
       return {{"rope_type", "longrope"}, {"short_factor", divisors},
@@ -253,7 +254,7 @@ nlohmann::json gguf_config(const GgufFile& file) { return Config(file).run(); }
 
 std::string gguf_architecture(const GgufFile& file) {
   const auto arch = file.string("general.architecture");
-  if (!arch) file.fail("general.architecture", "is missing; no model's file");
+  if (!arch) file.fail("general.architecture", "is missing; not a model file");
   return std::string(arch->substr(0, 60));
 }
 
@@ -270,7 +271,7 @@ const Family& gguf_family(const GgufFile& file) {
   }
   if (family == nullptr)
     file.fail("general.architecture",
-              fmt::format("'{}' does not run; known: {}", arch, fmt::join(known, ", ")));
+              fmt::format("'{}' is not supported; known: {}", arch, fmt::join(known, ", ")));
   return *family;
 }
 
@@ -280,11 +281,11 @@ int64_t gguf_size(const GgufFile& file, const std::string& key, std::optional<in
   if (!file.has(key) && missing) return *missing;
   if (values.empty()) file.fail(key, "is missing; the model needs it");
   for (const int64_t value : values) {
-    if (value != values.front()) file.fail(key, "differs between layers, which is not supported");
+    if (value != values.front()) file.fail(key, "differs between layers; not supported");
   }
   const int64_t least = missing == 0 ? 0 : 1;
   if (values.front() < least || values.front() > kMost)
-    file.fail(key, fmt::format("{} is no size", values.front()));
+    file.fail(key, fmt::format("{} is not a valid size", values.front()));
   return values.front();
 }
 

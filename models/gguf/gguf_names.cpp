@@ -88,7 +88,7 @@ class Renamer {
       pair_rows = gguf_head_dim(file_);
       const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
       if (pair_rows % 2 != 0 || rows % pair_rows != 0) {
-        throw Error(fmt::format("{}: tensor '{}' has {} rows, which are no heads of {}", file_.path.string(),
+        throw Error(fmt::format("{}: tensor '{}' has {} rows, not heads of {}", file_.path.string(),
                                 tensor.name, rows, pair_rows));
       }
     }

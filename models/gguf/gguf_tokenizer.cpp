@@ -74,7 +74,7 @@ const Words& words_of(const GgufFile& file) {
   const std::string_view pre = file.string(kKey).value_or("default");
   const auto found = std::ranges::find_if(kWords, [&](const Words& w) { return has_name(w.names, pre); });
   if (found == kWords.end() || pre.empty())
-    file.fail(kKey, fmt::format("'{:.60}' is not known, so texts cannot be cut into words as it does", pre));
+    file.fail(kKey, fmt::format("unknown pre-tokenizer '{:.60}'; use another conversion of the model", pre));
   return *found;
 }
 
@@ -150,8 +150,8 @@ void read_bpe(const GgufFile& file, const Vocabulary& v, tok::Pipeline& pipeline
   if (!file.has("tokenizer.ggml.pre")) {
     pipeline.warnings.push_back(
         pipeline.file +
-        ": key 'tokenizer.ggml.pre': is missing, so words are cut as llama.cpp's default does, "
-        "and ids may differ from the model's; use a newer conversion of it");
+        ": key 'tokenizer.ggml.pre': is missing; llama.cpp's default pre-tokenizer may give other ids "
+        "than the model's; use a newer conversion");
   }
   if (words.nfc) pipeline.normalizer.push_back({.kind = tok::NormalizeStep::Kind::kForm});
   for (const std::string& pattern : words.patterns)
@@ -240,7 +240,7 @@ void gguf_vocabulary(const GgufFile& file, tok::Pipeline& pipeline) {
   pipeline.file = file.path.string();
   if (!has_sentencepiece(file) && model_of(file) != "gpt2")
     file.fail("tokenizer.ggml.model",
-              fmt::format("'{:.60}' does not run; known: gpt2, llama", model_of(file)));
+              fmt::format("'{:.60}' is not supported; known: gpt2, llama", model_of(file)));
   const Vocabulary v = read_vocabulary(file);
   has_sentencepiece(file) ? tok::load_sentencepiece(sentencepiece_model(file, v), {}, pipeline)
                           : read_bpe(file, v, pipeline);
