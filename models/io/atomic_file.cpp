@@ -111,7 +111,7 @@ void check_writable(const std::filesystem::path& file) {
   }
   const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   if (!std::filesystem::is_directory(folder, ec)) {
-    throw Error(file.string() + ": there is no folder " + folder.string() + "; make it first");
+    throw Error(file.string() + ": the folder " + folder.string() + " does not exist; create it");
   }
   const bool exists = std::filesystem::exists(file, ec);
   if (::access(exists ? file.c_str() : folder.c_str(), W_OK) != 0) {

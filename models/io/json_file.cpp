@@ -73,12 +73,12 @@ size_t count_members(const Json& value) {
     if (event == Event::object_start) open.emplace_back();
     if (event == Event::object_end) open.pop_back();
     if (event == Event::key && !open.back().insert(value.get<std::string>()).second)
-      throw Error(fmt::format("{}: the key \"{:.60}\" stands twice in one object; remove one", name,
+      throw Error(fmt::format("{}: the key \"{:.60}\" occurs twice in one object; remove one", name,
                               value.get<std::string>()));
     return true;
   };
   const nlohmann::json unused = nlohmann::json::parse(text, watch);
-  throw Error(name + ": a key stands twice in one object; remove one");
+  throw Error(name + ": a key occurs twice in one object; remove one");
 }
 
 template <class Json>
@@ -112,8 +112,8 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::stri
   size_t most = 0;
   const size_t keys = check_outline(text, name, &most);
   if (most > kMaxOrderedKeys) {
-    throw Error(fmt::format("{}: {} keys, more than the {} that an object of such a file may have", name,
-                            most, kMaxOrderedKeys));
+    throw Error(
+        fmt::format("{}: {} keys in one object, more than the limit of {}", name, most, kMaxOrderedKeys));
   }
   return parse<nlohmann::ordered_json>(text, name, keys);
 }

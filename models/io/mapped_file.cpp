@@ -48,9 +48,8 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
 
 void register_mapping(const void* data, size_t bytes, const std::filesystem::path& file) {
   if (g_line == nullptr) return;
-  const std::string message =
-      g_line(file.string() +
-             ": could not be read any more: it was cut short while in use, or its disk fails; copy it again");
+  const std::string message = g_line(
+      file.string() + ": could not be read: it was truncated while in use, or its disk fails; copy it again");
   const std::lock_guard lock(g_mutex);
   for (Mapping& mapping : g_mappings) {
     if (mapping.begin.load() != nullptr) continue;
