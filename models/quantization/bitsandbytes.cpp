@@ -55,8 +55,8 @@ void read_4bit(const Quantized& quantized, const std::string& name, const std::s
   const QuantState state = read_state(quantized, state_text, type);
   const StoredTensor packed = quantized.need(name, "", "U8 F32 F16 BF16");  // stored under various dtypes
   if (static_cast<int64_t>(packed.bytes) != ceil_div<int64_t>(state.rows * state.cols, 2))
-    quantized.refuse(packed, fmt::format("has {} bytes, not those of [{}, {}] in 4 bits", packed.bytes,
-                                         state.rows, state.cols));
+    quantized.refuse(
+        packed, fmt::format("has {} bytes, not [{}, {}] in 4 bits", packed.bytes, state.rows, state.cols));
   const StoredTensor map = quantized.need(name, ".quant_map", "F32");
   quantized.check_shape(map, {16});
   for (int64_t i = 0; i < 16; ++i) {
@@ -86,8 +86,7 @@ void read_8bit(const Quantized& quantized, const std::string& module) {
   const int64_t rows = weight.shape[0], cols = weight.shape[1];
   quantized.check_shape(scales, {rows});
   if (const auto order = quantized.take(module + ".weight_format", "U8")) {
-    if (order->bytes != 1 || order->data[0] != std::byte{0})
-      quantized.refuse(*order, "says that the weights do not lie row by row");
+    if (order->bytes != 1 || order->data[0] != std::byte{0}) quantized.refuse(*order, "is not row-major");
   }
   GroupedWeight made{rows, cols, DType::kQ8, {.scales = ScaleType::kF32}, cols};
   made.codes = [data = weight.data, cols](int64_t row, uint8_t* codes) {

@@ -106,7 +106,7 @@ void read_packed(const Quantized& quantized, const std::string& module, const Gr
 void read_fp4(const Quantized& quantized, const std::string& module) {
   const StoredTensor packed = quantized.need(module, ".weight_packed", "U8");
   if (quantized.tensors.find(module + ".weight_global_scale") != nullptr)
-    quantized.refuse(packed, "is NVFP4, which lariat does not read");
+    quantized.refuse(packed, "is NVFP4, not supported");
   const StoredTensor scales = quantized.need(module, ".weight_scale", "U8 F8_E8M0");
   quantized.take(module + ".weight_shape", "");
   quantized.check_matrix(packed);
@@ -121,9 +121,9 @@ void read_compressed_tensors(const Quantized& quantized) {
   const JsonFields& config = quantized.config;
   const auto sparsity = config.object("sparsity_config");
   if (sparsity && sparsity->string("format").value_or("dense") != "dense")
-    sparsity->fail("format", "sparse weights are not read");
+    sparsity->fail("format", "sparse weights are not supported");
   if (is_set(config.find("transform_config")))
-    config.fail("transform_config", "rotated weights are not read");
+    config.fail("transform_config", "rotated weights are not supported");
   const Groups groups = read_groups(config);
   for (const std::string& module : quantized.modules(".weight_packed", "U8")) read_fp4(quantized, module);
   for (const std::string& module : quantized.modules(".weight_packed"))

@@ -253,8 +253,8 @@ std::shared_ptr<const HostWeight> gguf_codes(const StoredTensor& tensor) {
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
   if (cols % type.elements != 0) {
-    throw Error(fmt::format("{} has rows of {}; those of {} are a multiple of {}", where, cols, type.name,
-                            type.elements));
+    throw Error(
+        fmt::format("{} has rows of {}; {} needs a multiple of {}", where, cols, type.name, type.elements));
   }
   const WeightFormat form = blocks->form();
   const int64_t groups = type.elements / form.grouping.size;

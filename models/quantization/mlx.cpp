@@ -18,7 +18,7 @@ struct Settings {
 Settings settings_of(const JsonFields& object, Settings settings) {
   settings.group = object.integer("group_size", 1, 4096).value_or(settings.group);
   settings.mode = object.string("mode").value_or(settings.mode);
-  if (!has_name("affine mxfp4", settings.mode)) object.fail("mode", "affine and mxfp4 are read");
+  if (!has_name("affine mxfp4", settings.mode)) object.fail("mode", "only affine and mxfp4 are supported");
   return settings;
 }
 
@@ -108,7 +108,7 @@ void read_module(const Quantized& quantized, const std::string& module) {
   const size_t at = find_stack(module, weight);
   const bool stacked = at != std::string::npos;
   if (!stacked) quantized.check_matrix(weight);
-  if (weight.bytes == 0) quantized.refuse(weight, "holds nothing");
+  if (weight.bytes == 0) quantized.refuse(weight, "is empty");
   const std::string name = weight_name(module, at);
   affine ? put_affine(quantized, name, weight, groups, settings.group, scales, *biases)
          : put_mxfp4(quantized, name, weight, stacked, scales);

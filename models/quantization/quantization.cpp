@@ -78,8 +78,8 @@ void pass_over_activations(const Quantized& quantized) {
   }
   if (!keys.empty()) {
     quantized.warnings.push_back(
-        fmt::format("{}: quantization_config: {} not applied; activations and cached keys and values keep "
-                    "their bits",
+        fmt::format("{}: quantization_config: {} not applied; activations and cached keys and values are "
+                    "not quantised",
                     quantized.config.file(), fmt::join(keys, ", ")));
   }
   size_t count = 0;
@@ -93,8 +93,7 @@ void pass_over_activations(const Quantized& quantized) {
   if (count == 0) return;
   const std::string more = count > 1 ? fmt::format(" and {} more are", count - 1) : " is";
   quantized.warnings.push_back(first + more +
-                               " for activations or cached keys and values in fewer bits, which lariat has "
-                               "in more; passed over");
+                               " for quantised activations or cached keys and values; ignored");
 }
 
 constexpr std::string_view kParts[] = {".qweight",          ".qzeros",
@@ -115,9 +114,9 @@ void refuse_what_is_left(const Quantized& quantized) {
     if (tensor.quantized) continue;
     const auto ends_so = [&end = tensor.name](std::string_view part) { return end.ends_with(part); };
     if (tensor.name.find(".quant_state.") != std::string::npos || std::ranges::any_of(kParts, ends_so))
-      quantized.refuse(tensor, "is a part of a quantised weight, and the others are not there");
+      quantized.refuse(tensor, "is a part of a quantised weight without the other parts");
     if (ends_so(".weight") && !has_name(kFloats, tensor.dtype))
-      quantized.refuse(tensor, "is " + tensor.dtype + ", which the tensors beside it make no weight of");
+      quantized.refuse(tensor, "is " + tensor.dtype + " without matching parts of a quantised weight");
   }
 }
 
@@ -128,11 +127,10 @@ void check_quantization(const JsonFields& config) {
   if (!found || find_method(found->second) != nullptr) return;
   std::vector<std::string_view> names;
   for (const Method& method : kMethods) names.push_back(method.name);
-  config.fail(
-      "quantization_config",
-      fmt::format("a checkpoint quantised by {:.40}, which lariat does not read; use one by {}, or the "
-                  "one in f32, f16 or bf16 that it was made from, if need be with `quantize` q8 or q4",
-                  found->second, fmt::join(names, ", ")));
+  config.fail("quantization_config",
+              fmt::format("a checkpoint quantised by {:.40} is not supported; use one by {}, or the original "
+                          "in f32, f16 or bf16, optionally with `quantize` q8 or q4",
+                          found->second, fmt::join(names, ", ")));
 }
 
 std::pair<nlohmann::json, std::string> quantization_config(const ModelTexts& texts) {
@@ -174,7 +172,7 @@ void read_quantized(const nlohmann::json& config, const std::string& file, Tenso
   if (std::ranges::none_of(tensors.all(), [](const auto& each) { return each.second.quantized; })) {
     warnings.push_back(
         fields.message(fields.has("quantization_config") ? "quantization_config" : "quantization",
-                       "no tensor is quantised; run as the floats they are"));
+                       "no tensor is quantised; the weights run as floats"));
   }
 }
 

@@ -81,7 +81,7 @@ StoredTensor Quantized::need(const std::string& module, std::string_view end, st
 }
 
 void Quantized::refuse(const StoredTensor& tensor, const std::string& what) const {
-  throw Error(fmt::format("{}: tensor '{:.200}' {}; damaged, or of a variant of {} that lariat does not read",
+  throw Error(fmt::format("{}: tensor '{:.200}' {}; damaged, or an unsupported variant of {}",
                           tensor.file.string(), tensor.name, what, method));
 }
 
@@ -101,8 +101,7 @@ int64_t Quantized::group_size(const StoredTensor& scales, int64_t in, int64_t gr
     if (size > 0 && ceil_div(in, size) == groups) return size;
   }
   if (groups > 0 && in % groups == 0) return in / groups;
-  refuse(scales,
-         fmt::format("has shape {}, which does not share out {} inputs", shape_text(scales.shape), in));
+  refuse(scales, fmt::format("has shape {}: no equal groups of {} inputs", shape_text(scales.shape), in));
 }
 
 std::vector<int32_t> Quantized::unsorted_groups(const std::string& g_idx, int64_t in, int64_t groups,

@@ -24,7 +24,7 @@ void check_stack(const StoredTensor& tensor, size_t sizes, size_t outputs_at, si
   if (tensor.shape.size() == sizes && tensor.bytes > 0 && tensor.shape[0] <= kMaxExperts &&
       tensor.shape[outputs_at] % static_cast<int64_t>(n_parts) == 0)
     return;
-  throw Error(fmt::format("{}: tensor '{:.200}' has shape {}, which is none of stacked experts",
+  throw Error(fmt::format("{}: tensor '{:.200}' has shape {}, not a shape of stacked experts",
                           tensor.file.string(), tensor.name, shape_text(tensor.shape)));
 }
 
@@ -95,7 +95,7 @@ void read_mxfp4(const Quantized& quantized) {
     const std::vector<std::string> parts = parts_of(module.substr(dot));
     check_stack(blocks, 4, 1, parts.size());
     const int64_t n_experts = blocks.shape[0], out = blocks.shape[1], groups = blocks.shape[2];
-    if (blocks.shape[3] != 16) quantized.refuse(blocks, "has groups that are not of 32");
+    if (blocks.shape[3] != 16) quantized.refuse(blocks, "has groups other than 32");
     quantized.check_shape(scales, {n_experts, out, groups});
     for (size_t p = 0; p < parts.size(); ++p) {
       put_mxfp4(quantized, fmt::format("{}{}.weight", module.substr(0, dot), parts[p]), blocks, true, scales,
