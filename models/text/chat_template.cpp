@@ -134,7 +134,7 @@ ordered_json parse_messages(std::string_view text, const fs::path& file) {
     throw Error(file.string() + ": expected a list of messages, [{\"role\": \"user\", \"content\": \"…\"}]");
   for (size_t i = 0; i < messages.size(); ++i) {
     const ordered_json& message = messages[i];
-    if (!message.is_object()) throw Error(where(file, i) + " is no object with \"role\" and \"content\"");
+    if (!message.is_object()) throw Error(where(file, i) + " is not an object with \"role\" and \"content\"");
     if (!message.contains("role") || !message.at("role").is_string())
       throw Error(where(file, i) + ": expected a \"role\": \"system\", \"user\" or \"assistant\"");
     const bool content = message.contains("content");

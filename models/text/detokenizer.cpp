@@ -58,8 +58,8 @@ void DecodeChain::feed(size_t index, std::string_view token, std::string& out) {
       const bool drop = state.step->drop_first && state.seen++ == 0;
       const std::string text = replace_all(token, state.step->pattern, drop ? "" : state.step->content);
       if (text.size() > std::max(kMaxReplaced, token.size())) {
-        throw Error(fmt::format(
-            "the tokenizer's decoder makes {} bytes of one token; use another tokenizer.json", text.size()));
+        throw Error(
+            fmt::format("the decoder expands a token to {} bytes; use another tokenizer.json", text.size()));
       }
       return feed(index + 1, text, out);
     }

@@ -389,7 +389,7 @@ class ExpressionParser {
         names.push_back(name());
         next();
       } else if (!names.empty()) {
-        fail("an argument without a name behind one with a name");
+        fail("an argument without a name after one with a name");
       }
       parts.push_back(expression());
     }

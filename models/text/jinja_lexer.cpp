@@ -216,7 +216,7 @@ class Lexer {
         append_utf8(out, code_point(text.substr(i + 1, width), width));
         i += width;
       } else if (is_digit_char(c) || c == 'N' || (c & 0x80)) {
-        fail("an escape in a text that is not supported");
+        fail("an unsupported escape in a text");
       } else if (c != '\n') {
         out += '\\';
         out += c;
@@ -230,7 +230,7 @@ class Lexer {
     const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
     if (result.ec != std::errc() || result.ptr != digits.data() + width || digits.size() != width ||
         value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
-      fail("an escape in a text that is no character");
+      fail("an escape in a text is not a character");
     return value;
   }
 

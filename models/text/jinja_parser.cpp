@@ -233,7 +233,7 @@ class Parser : ExpressionParser {
       if (skip("=")) {
         macro->defaults.push_back(expression());
       } else if (!macro->defaults.empty()) {
-        fail("a parameter without a default behind one with a default");
+        fail("a parameter without a default after one with a default");
       }
     }
     expect(")");

@@ -94,7 +94,7 @@ class Writer {
     if (v.is(Kind::kInteger)) return std::to_string(v.integer);
     if (v.is(Kind::kUndefined) && !json_) return "Undefined";
     if (v.is(Kind::kFloat) && (!json_ || std::isfinite(v.real))) return float_repr(v.real);
-    if (!is_text(v)) throw Failure(fmt::format("a '{}' cannot be printed or is no JSON", type_name(v)));
+    if (!is_text(v)) throw Failure(fmt::format("a '{}' cannot be printed or is not JSON", type_name(v)));
     cx_.reserve_text(6 * text_of(v).size());
     return json_ ? nlohmann::json(text_of(v)).dump() : text_repr(text_of(v));
   }
@@ -257,7 +257,7 @@ Value to_sequence(Context& cx, const Value& v) {
   std::vector<Value> items;
   if (v.is(Kind::kIterator)) {
     if (std::exchange(v.as<Sequence>().taken, true))
-      throw Failure("what a filter made is gone through twice; make it a list first");
+      throw Failure("the result of a filter is used twice; make it a list first");
     return v;
   } else if (is_sequence(v)) {
     return v;

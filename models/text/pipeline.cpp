@@ -83,7 +83,7 @@ std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view 
     }
     if (out.size() > kMaxGrowth * (text.size() + 1024)) {
       throw Error(
-          fmt::format("the tokenizer's normalizer makes a text more than {} times longer; use another "
+          fmt::format("the tokenizer's normalizer expands a text more than {} times; use another "
                       "tokenizer.json",
                       kMaxGrowth));
     }

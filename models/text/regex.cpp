@@ -112,10 +112,10 @@ bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end,
       throw Error(fmt::format("{}: the pattern failed on this text ({})", where_, pcre_message(rc)));
     const uint64_t more = backtracks ? steps *= 8 : std::min(window *= 8, text.size() - from);
     if (more > s.budget) {
-      throw Error(where_ + (backtracks ? ": the pattern backtracks without measure on this text; use a "
+      throw Error(where_ + (backtracks ? ": the pattern backtracks too much on this text; use a "
                                          "pattern without nested repeats"
                                        : ": the pattern looks too far ahead on this text; use a pattern "
-                                         "whose repeats end sooner"));
+                                         "with shorter repeats"));
     }
     s.budget -= more;
   }

@@ -114,8 +114,8 @@ class Translator {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(fmt::format("{}: the pattern uses {}, which lariat does not support; rewrite the pattern",
-                            where_, what));
+    throw Error(
+        fmt::format("{}: the pattern uses {}, not supported here; rewrite the pattern", where_, what));
   }
 
   void step() {
@@ -275,7 +275,7 @@ class Translator {
   }
 
   void no_range() const {
-    if (looking_at("-") && !looking_at("-]")) fail("a '-' behind a set of characters");
+    if (looking_at("-") && !looking_at("-]")) fail("a '-' after a set of characters");
   }
 
   bool is_named_set() const {

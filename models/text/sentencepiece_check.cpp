@@ -96,7 +96,7 @@ class Checker {
       }
       model_.bytes += model.whole;
     }
-    if (model.damaged()) fail("it ends inside a field, or holds one that is none");
+    if (model.damaged()) fail("it ends inside a field, or holds an invalid field");
     check_nesting();
     model_.user_defined.assign(user_defined_.begin(), user_defined_.end());
     return std::move(model_);

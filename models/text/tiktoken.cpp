@@ -50,12 +50,12 @@ BpeSpec read_vocabulary(std::string_view bytes, const std::string& file) {
     const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
     if (token.empty() || rank < 0 || rank >= kMaxId || read.ptr != digits.data() + digits.size()) {
       throw Error(fmt::format(
-          "{}: line {} is no token in base64, of at most {} bytes, and its rank; download it again", file,
+          "{}: line {} is not a base64 token of at most {} bytes with its rank; download it again", file,
           number, kMaxBytes));
     }
     single += utf8_step(token, 0).length == token.size() ? 1 : 0;
     if (!spec.vocab.emplace(std::move(token), rank).second)
-      throw Error(fmt::format("{}: line {} has the token of another line; download it again", file, number));
+      throw Error(fmt::format("{}: line {} repeats a token; download it again", file, number));
   }
   if (single != 256)
     throw Error(fmt::format("{}: has {} of the 256 bytes as tokens; download it again", file, single));

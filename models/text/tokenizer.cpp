@@ -39,8 +39,8 @@ void settle_bos(Pipeline& pipeline, const TokenizerSettings& settings, bool has_
   if (pipeline.prefix.empty() && pipeline.bos) pipeline.prefix = {*pipeline.bos};
 }
 
-// Default special tokens of transformers 5.24: those of the tokenizer's class; for a class without any, those
-// of a tokenizer.model; and a tokenizer.json's padding token.
+// Adds transformers 5.24's default special tokens: the class's or, if it has none, the tokenizer.model's;
+// also a tokenizer.json's padding token.
 void add_tokens_of_class(const ModelTexts& texts, bool has_json, Pipeline& pipeline,
                          TokenizerSettings& settings) {
   const bool byte_level = std::ranges::any_of(pipeline.decode_steps, [](const tok::DecodeStep& step) {
@@ -81,23 +81,22 @@ void warn_beside_json(const Pipeline& pipeline, TokenizerSettings& settings) {
   const bool bos = pipeline.adds_bos;
   if (settings.add_bos.value_or(bos) != bos) {
     settings.warn("add_bos_token",
-                  fmt::format("{}, but the post-processor of tokenizer.json, which transformers 5 "
-                              "follows, puts {} in front of a text; so does lariat",
+                  fmt::format("{}, but the post-processor of tokenizer.json puts {} before a text, and "
+                              "is used, as in transformers 5",
                               *settings.add_bos, bos ? "a token" : "nothing"));
   }
   const Prepend front = pipeline.space_in_front;
   if (settings.add_prefix_space.value_or(front != Prepend::kNever) != (front != Prepend::kNever)) {
     settings.warn("add_prefix_space",
-                  fmt::format("{}, but tokenizer.json puts {} in front of a text, and is followed",
+                  fmt::format("{}, but tokenizer.json puts {} before a text, and is used",
                               *settings.add_prefix_space, front == Prepend::kNever ? "no space" : "a space"));
   } else if (settings.rebuilds() && settings.legacy && front != Prepend::kNever &&
              *settings.legacy != (front == Prepend::kAlways)) {
-    settings.warn(
-        "legacy",
-        fmt::format("{}, but tokenizer.json puts a space in front of {}, and is followed; "
-                    "transformers 5 makes a pipeline of its own",
-                    *settings.legacy,
-                    front == Prepend::kAlways ? "all text between special tokens" : "the first text alone"));
+    settings.warn("legacy", fmt::format("{}, but tokenizer.json puts a space before {}, and is used; "
+                                        "transformers 5 rebuilds the pipeline",
+                                        *settings.legacy,
+                                        front == Prepend::kAlways ? "all text between special tokens"
+                                                                  : "the first text alone"));
   }
 }
 
@@ -105,18 +104,18 @@ void warn_beside_model(TokenizerSettings& settings) {
   const bool alike = settings.known != nullptr && settings.known->pieces != tok::Pieces::kNone;
   if (!settings.tokenizer_class.empty() && !alike) {
     settings.warn("tokenizer_class",
-                  fmt::format("'{:.60}' is not known; tokenizer.model is read as SentencePiece itself does",
+                  fmt::format("'{:.60}' is unknown; tokenizer.model is read by SentencePiece",
                               settings.tokenizer_class));
   }
   if (settings.add_prefix_space == false && !settings.rebuilds())
-    settings.warn("add_prefix_space", "false, which transformers ignores in this class; ignored");
+    settings.warn("add_prefix_space", "false; ignored, as in transformers for this class");
 }
 
 // A prompt is to be continued: no EOS is added.
 void warn_of_eos(Pipeline& pipeline, TokenizerSettings& settings) {
   if (!pipeline.template_suffix.empty()) {
     pipeline.warnings.push_back(fmt::format(
-        "{}: key 'post_processor': ends a text with '{:.60}'; left out, as a prompt is to be continued",
+        "{}: key 'post_processor': ends a text with '{:.60}'; omitted, as a prompt is to be continued",
         pipeline.file, pipeline.token(pipeline.template_suffix[0])->text));
   } else if (settings.add_eos.value_or(false)) {
     settings.warn("add_eos_token", "true; no EOS is added, as a prompt is to be continued");

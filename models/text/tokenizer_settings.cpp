@@ -24,7 +24,7 @@ constexpr std::string_view kHarmless =
 constexpr std::string_view kConfig = "tokenizer_config.json", kSpecialTokensMap = "special_tokens_map.json",
                            kAddedTokens = "added_tokens.json";
 
-constexpr const char* kUnknown = "no such key is known; ignored";
+constexpr const char* kUnknown = "unknown key; ignored";
 
 // AutoTokenizer's class for a model_type (transformers 5.24, models/auto/tokenization_auto.py). After "=" it
 // overrides the declared class; "=" alone is a plain TokenizersBackend. "": the declared class.
@@ -35,9 +35,9 @@ constexpr std::pair<std::string_view, std::string_view> kClassOfType[] = {
 };
 
 constexpr std::pair<const char*, const char*> kWarned[] = {
-    {"auto_map", "the tokenizer has code of its own, which is not run; the tokenizer's files are followed"},
+    {"auto_map", "the tokenizer's custom code is not run; its files are used"},
     {"do_lower_case", "ignored, as in transformers 5: texts keep their case"},
-    {"fix_mistral_regex", "ignored: the pattern of tokenizer.json is followed as it stands"},
+    {"fix_mistral_regex", "ignored: the pattern of tokenizer.json is used unchanged"},
     {"sp_model_kwargs", "ignored: SentencePiece runs without options"},
 };
 
@@ -145,8 +145,7 @@ void warn_of_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) 
                                    [&](const AddedToken& token) { return token.content == content; });
     if (known) continue;
     settings.warnings.push_back(
-        root.message(content.substr(0, 60),
-                     "not in added_tokens_decoder of tokenizer_config.json, which counts; ignored"));
+        root.message(content.substr(0, 60), "not in added_tokens_decoder of tokenizer_config.json; ignored"));
   }
 }
 

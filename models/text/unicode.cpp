@@ -108,12 +108,11 @@ size_t end_of_utf8(std::string_view text, size_t at, bool more_follows, const st
     const Utf8Step step = utf8_step(text, at);
     if (step.kind == Utf8Step::kIncomplete && more_follows) break;
     if (step.kind != Utf8Step::kChar) {
-      throw Error(fmt::format("{}: byte {} is not UTF-8; {}", name, at,
-                              text.starts_with("\x1F\x8B")
-                                  ? "the file is packed by gzip, so unpack it (gunzip)"
-                              : text.starts_with("%PDF-")
-                                  ? "the file is a PDF, so give its text (pdftotext)"
-                                  : "convert the text (iconv -f latin1 -t utf-8, if that is what it is)"));
+      throw Error(fmt::format(
+          "{}: byte {} is not UTF-8; {}", name, at,
+          text.starts_with("\x1F\x8B") ? "the file is compressed by gzip; decompress it (gunzip)"
+          : text.starts_with("%PDF-")  ? "the file is a PDF; extract its text (pdftotext)"
+                                       : "convert the text (for Latin-1: iconv -f latin1 -t utf-8)"));
     }
     at += step.length;
   }
