@@ -22,7 +22,7 @@ struct RopeDefaults {
   // overrides the object's: transformers, standardize_rope_params; Phi-3.)
   std::optional<int64_t> original_ctx{};
   bool partial_is_key = false;     // partial_rotary_factor is a key of this family in transformers
-  bool interleave_is_key = false;  // so is rope_interleave
+  bool interleave_is_key = false;  // likewise rope_interleave
   bool scales_queries = false;     // llama_4_scaling_beta is a key of this family
   std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";  // at the file's top
   const JsonFields* config = nullptr;            // the file's top level, for errors about its keys

@@ -120,7 +120,7 @@ JsonFields::JsonFields(const Json& object, std::string file, std::string prefix,
       prefix_(std::move(prefix)),
       wording_(std::move(wording)) {
   if (object.is_object()) return;
-  if (!prefix_.empty()) prefix_.pop_back();  // its dot
+  if (!prefix_.empty()) prefix_.pop_back();  // the prefix's dot
   throw Error(wording_(file_, prefix_, &object, "expected an object"));
 }
 

@@ -59,7 +59,7 @@ class Lexer {
     take(rest.size() - strip(rest, nullptr, true, false).size());
   }
 
-  // Takes `mark` after "-" (and following space), "+" or nothing; a block also takes a line end.
+  // Takes "-", `mark` and following space, or "+" and `mark`, or `mark` (of a block also a line end).
   bool close(std::string_view mark, bool block) {
     if (sees(mark)) {
       take(mark.size());
