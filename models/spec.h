@@ -90,11 +90,10 @@ void each_field(const LayerSpec& layer, const See& see) {
       residual_multiplier);
 }
 
-// Tensor names of a checkpoint. A layer's names start with `layer`, where {} is the layer's index. A
-// projection or norm is name + ".weight", its bias name + ".bias". {} in an expert's name is the expert's
-// index; one tensor without index holds all experts' biases. All tensors but the head share a prefix
-// (models/tensor_names.cpp). Projections of equal name are rows of one tensor: q, k, v (or by KV head); gate,
-// up.
+// Tensor names of a checkpoint. A layer's names start with `layer`; {} is the layer's index. A projection or
+// norm is name + ".weight", its bias name + ".bias". {} in an expert's name is the expert's index; one tensor
+// without index holds all experts' biases. All tensors but the head share a prefix (models/tensor_names.cpp).
+// Projections of equal name are rows of one tensor: q, k, v (or by KV head); gate, up.
 struct TensorNames {
   std::string root = "model.";
   std::string embed = "embed_tokens", norm = "norm", head = "lm_head";
