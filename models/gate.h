@@ -10,45 +10,39 @@
 #include "models/io/json_fields.h"
 #include "models/spec.h"
 
-// The gate between a checkpoint and a wrong result: whatever in it would change the result, and is not
-// implemented, is an Error of one line that names the file, the key or tensor and the remedy. What only seems
-// to change it is a warning.
+// Gate between a checkpoint and a wrong result. Unsupported content that changes the result is an Error of
+// one line: file, key or tensor, and remedy. Content that only seems to change it is a warning.
 namespace lariat {
 
 class Tensors;
 
-// Keys that change what a model computes, with a space between them, and what they do to it ("divides the
-// logits (Granite)"). `neutral` says with which values they do nothing, separated by |: numbers, true, words,
-// "ones" for a list of ones, "dense" for any in a file whose "use_moe" is false, or a number or a flag of the
-// model by its name in gate.cpp (head_dim, qk_norm). Where the model has no such flag set, false, 0, null and
-// an empty list, object or text do nothing either.
+// Keys (separated by spaces) that change a model's computation, and their effect ("divides the logits
+// (Granite)"). `neutral`: values without effect, separated by |: numbers, true, words, "ones" (a list of
+// ones), "dense" (any value, if "use_moe" is false), or a model's value by its name in gate.cpp (head_dim,
+// qk_norm). false, 0, null and empty values are neutral too, unless that flag of the model is set.
 struct KeyRule {
   std::string_view keys, neutral, what;
 };
 std::span<const KeyRule> refused_keys();
 
-// A model's own values, by the words of the rules and the names of keys that no reader asked for.
+// A model's values, by the rules' words and by unread keys.
 using KeyValues = std::map<std::string_view, nlohmann::json>;
 
-// Goes over the members of a config, or of an object in it, for which no reader asked. Those of
-// refused_keys() throw Error unless their value is neutral; of others that say something there is a warning,
-// unless they are known to change nothing: to transformers' class too they are no keys of its own. Rules
-// compare with the values in `known`. warnings: null where no caller reads them.
+// Checks the unread members of a config or of an object in it. Keys of refused_keys() throw Error unless
+// their value is neutral. Other set keys add a warning unless known as harmless: transformers' class ignores
+// them too. known: values for the rules. warnings: null if unused.
 void check_unread(const JsonFields& object, const KeyValues& known, std::vector<std::string>* warnings);
 // Compares with the RoPE and the first layer of `spec`.
 void check_unread(const JsonFields& object, const ModelSpec& spec, std::vector<std::string>* warnings);
 
-// Refuses tensors of weights that are stored in another way (quantised, LoRA): to be called first, since
-// those that the model reads are missing then.
+// Refuses other weight formats (quantised, LoRA). Runs first, as the model's own tensors are then missing.
 void refuse_foreign_tensors(const Tensors& checkpoint);
 
-// Refuses tensors that are neither in `read` nor known to change nothing (frequencies of RoPE, which are
-// computed, and biases of zeros); a vision tower beside a text model is a warning.
+// Refuses tensors neither in `read` nor harmless (RoPE frequencies, zero biases); warns of a vision tower.
 void check_unread_tensors(ModelSpec& spec, const Tensors& checkpoint, const std::set<std::string>& read);
 
-// Throws Error where `path` is not a checkpoint folder: it does not exist, names a model on the hub, is a
-// file (a config file is allowed with `config_file`), a LoRA adapter, pickled weights, or the folder of a
-// GGUF file or of snapshots.
+// Throws Error for a path that is missing, a model name on the hub, a file (`config_file` allows a config
+// file), a LoRA adapter, pickled weights, or a folder of GGUF files or snapshots.
 void refuse_other_formats(const std::filesystem::path& path, bool config_file = false);
 
 }  // namespace lariat

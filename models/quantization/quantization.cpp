@@ -39,7 +39,7 @@ const Method* find_method(std::string_view name) {
   return found == std::end(kMethods) ? nullptr : &*found;
 }
 
-// The name of a method that does not give it; MLX without keys of another.
+// Method of settings without a name, recognised by its keys.
 std::string unnamed_method(const JsonFields& object) {
   for (const Method& method : kMethods) {
     for (const std::string_view key : split(method.keys, ' ')) {
@@ -49,8 +49,8 @@ std::string unnamed_method(const JsonFields& object) {
   return "mlx";
 }
 
-// The method's settings and its name; nothing where nothing is quantised. MLX writes "quantization", all
-// others "quantization_config", with their name in it or not.
+// The method's settings and name; nothing if no weight is quantised. MLX writes "quantization", other methods
+// "quantization_config", with or without a name.
 std::optional<std::pair<JsonFields, std::string>> settings(const JsonFields& config) {
   std::optional<std::pair<JsonFields, std::string>> found;
   for (const char* key : {"quantization_config", "quantization"}) {
@@ -62,8 +62,7 @@ std::optional<std::pair<JsonFields, std::string>> settings(const JsonFields& con
   return found;
 }
 
-// Beside weights: what inputs, outputs or cached keys and values would be divided by. Nothing of these is
-// quantised here.
+// Scales of inputs, outputs or cached keys and values, next to weights. lariat quantises none of these.
 constexpr std::string_view kPassedOver[] = {".input_scale",  ".input_zero_point",  ".activation_scale",
                                             ".output_scale", ".output_zero_point", ".k_scale",
                                             ".v_scale",      ".q_scale",           ".kv_scale",
@@ -87,8 +86,8 @@ void pass_over_activations(const Quantized& quantized) {
   }
   if (!keys.empty()) {
     quantized.warnings.push_back(
-        fmt::format("{}: quantization_config: {} not applied; activations and cached keys and values keep "
-                    "their bits",
+        fmt::format("{}: quantization_config: {} not applied; activations and cached keys and values are "
+                    "not quantised",
                     quantized.config.file(), fmt::join(keys, ", ")));
   }
   size_t count = 0;
@@ -102,8 +101,7 @@ void pass_over_activations(const Quantized& quantized) {
   if (count == 0) return;
   const std::string more = count > 1 ? fmt::format(" and {} more are", count - 1) : " is";
   quantized.warnings.push_back(first + more +
-                               " for activations or cached keys and values in fewer bits, which lariat has "
-                               "in more; passed over");
+                               " for quantised activations or cached keys and values; ignored");
 }
 
 bool is_part(std::string_view tensor) {
@@ -114,14 +112,14 @@ bool is_part(std::string_view tensor) {
   });
 }
 
-// Parts that no weight was made of.
+// Refuses parts that belong to no weight.
 void refuse_what_is_left(const Quantized& quantized) {
   for (const auto& [name, tensor] : quantized.tensors.all()) {
     if (tensor.quantized) continue;
     if (tensor.name.find(".quant_state.") != std::string::npos || is_part(tensor.name))
-      quantized.refuse(tensor, "is a part of a quantised weight, and the others are not there");
+      quantized.refuse(tensor, "is a part of a quantised weight without the other parts");
     if (tensor.name.ends_with(".weight") && !has_name(kFloats, tensor.dtype))
-      quantized.refuse(tensor, "is " + tensor.dtype + ", which the tensors beside it make no weight of");
+      quantized.refuse(tensor, "is " + tensor.dtype + " without matching parts of a quantised weight");
   }
 }
 
@@ -132,11 +130,10 @@ void check_quantization(const JsonFields& config) {
   if (!found || find_method(found->second) != nullptr) return;
   std::vector<std::string_view> names;
   for (const Method& method : kMethods) names.push_back(method.name);
-  config.fail(
-      "quantization_config",
-      fmt::format("a checkpoint quantised by {:.40}, which lariat does not read; use one by {}, or the "
-                  "one in f32, f16 or bf16 that it was made from, if need be with `quantize` q8 or q4",
-                  found->second, fmt::join(names, ", ")));
+  config.fail("quantization_config",
+              fmt::format("a checkpoint quantised by {:.40} is not supported; use one by {}, or the original "
+                          "in f32, f16 or bf16, optionally with `quantize` q8 or q4",
+                          found->second, fmt::join(names, ", ")));
 }
 
 std::pair<nlohmann::json, std::string> quantization_config(const ModelTexts& texts) {
@@ -176,7 +173,7 @@ void read_quantized(const nlohmann::json& config, const std::string& file, Tenso
   if (std::ranges::none_of(tensors.all(), [](const auto& each) { return each.second.quantized; })) {
     warnings.push_back(
         fields.message(fields.has("quantization_config") ? "quantization_config" : "quantization",
-                       "no tensor is quantised; run as the floats they are"));
+                       "no tensor is quantised; the weights run as floats"));
   }
 }
 
