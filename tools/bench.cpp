@@ -272,7 +272,7 @@ void add_bench_command(CLI::App& app) {
   auto command = std::make_shared<BenchCommand>();
   CLI::App& sub =
       add_command(app, "bench", "Prefill and decode throughput vs the machine's limits", kMeasureCommands,
-                  "lariat bench --config configs/tinyllama-1.1b.json --random-weights --prompt 512 --gen 64");
+                  "lariat bench --config configs/tinyllama-1.1b.json --random-weights --gen 64");
   set_usage(sub, "--model DIR [options]\n--config FILE --random-weights [options]");
   add_model_option(sub, command->common, /*required=*/false);
   sub.add_option("--config", command->config, "config.json of a random model");

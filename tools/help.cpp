@@ -14,16 +14,15 @@
 namespace lariat {
 namespace {
 
-constexpr size_t kLineWidth = 100;
+constexpr size_t kLineWidth = 80;
 constexpr size_t kTextColumn = 37;           // start of descriptions
 constexpr const char* kLongIndent = "    ";  // width of "-n, ", for options without a short name
 
-// Wraps `text` at `columns`; text in brackets is not split.
+// Wraps `text` at `columns`.
 std::vector<std::string> wrap(const std::string& text, size_t columns) {
   std::vector<std::string> lines(1);
   std::istringstream words(text);
   for (std::string word; words >> word;) {
-    for (std::string more; word[0] == '[' && word.back() != ']' && words >> more;) word += " " + more;
     std::string& line = lines.back();
     if (line.empty()) {
       line = word;
@@ -39,6 +38,12 @@ std::vector<std::string> wrap(const std::string& text, size_t columns) {
 // Heading and text in two columns; a long heading gets a separate line.
 std::string two_columns(const std::string& heading, const std::string& text, size_t column) {
   std::string block = "  " + heading;
+  for (size_t start = 0; block.size() - start > kLineWidth;) {  // a long list of choices
+    const size_t bar = block.rfind('|', start + kLineWidth - 1);
+    if (bar == block.npos || bar < start) break;
+    block.insert(bar + 1, "\n" + std::string(8, ' '));
+    start = bar + 2;
+  }
   bool beside = block.size() + 2 <= column;
   for (const std::string& line : wrap(text, kLineWidth - column)) {
     if (!beside) block += "\n";

@@ -232,9 +232,9 @@ void run(PasskeyCommand& command) {
 
 void add_passkey_command(CLI::App& app) {
   auto command = std::make_shared<PasskeyCommand>();
-  CLI::App& sub = add_command(
-      app, "passkey", "Retrieval from long texts by length and depth", kMeasureCommands,
-      "lariat passkey --model DIR --lengths 2048,8192 --rope-scaling dynamic-yarn --report passkey.html");
+  CLI::App& sub =
+      add_command(app, "passkey", "Retrieval from long texts by length and depth", kMeasureCommands,
+                  "lariat passkey --model DIR --lengths 2048,8192 --report passkey.html");
   add_model_option(sub, command->common);
   sub.add_option("--lengths", command->lengths, "prompt lengths in tokens")
       ->delimiter(',')

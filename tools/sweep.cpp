@@ -276,7 +276,7 @@ void add_sweep_command(CLI::App& app) {
   SweepOptions& sweep = command->sweep;
   CLI::App& sub = add_command(
       app, "sweep", "Compare RoPE scalings by perplexity, passkeys and throughput", kMeasureCommands,
-      "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report sweep.html");
+      "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report s.html");
   set_usage(sub, "--model DIR --report FILE [options]\n--merge FILE ... --report FILE");
   add_model_option(sub, command->common, false);
   add_output_option(sub, "--report", command->files.report, "HTML report; results are saved next to it");
