@@ -184,15 +184,15 @@ void print_row(const BenchResult& r, const Model& model, const Limits& limits) {
 }
 
 void print_results(const std::vector<BenchResult>& results, const Engine& engine, const Limits& limits) {
-  nlohmann::ordered_json json;
-  json["results"] = nlohmann::ordered_json::array();
-  for (const auto& result : results) json["results"].push_back(to_json(result));
-  json["device"] = engine.backend->description();
-  json["dtype"] = name_of(engine.model.weights.form.dtype);
-  json["quantize"] = engine.model.quantization();
-  json["limits"] = {{"read_gb_s", limits.read_bytes_per_second / 1e9},
-                    {"gemm_tflop_s", limits.flops_per_second / 1e12}};
-  print_json(json);
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const auto& result : results) rows.push_back(to_json(result));
+  print_json({{"results", rows},
+              {"device", engine.backend->description()},
+              {"dtype", name_of(engine.model.weights.form.dtype)},
+              {"quantize", engine.model.quantization()},
+              {"limits",
+               {{"read_gb_s", limits.read_bytes_per_second / 1e9},
+                {"gemm_tflop_s", limits.flops_per_second / 1e12}}}});
 }
 
 // Seconds for which threads of this process were runnable without a core; 0 if the system does not report it.

@@ -106,14 +106,15 @@ OrderedJson rope_json(const RopeScaling& rope) {
 // Adds the shape of a supported model.
 void add_shape(OrderedJson& found, const ModelSpec& spec) {
   const AttentionSpec& attention = spec.layers.front().attention;
-  found["context"] = spec.max_position_embeddings;
-  found["rope"] = spec.has_rope() ? rope_json(spec.rope()) : OrderedJson();
-  if (!spec.position_method.name.empty()) found["rope"]["position_method"] = spec.position_method.name;
-  found["layers"] = spec.layers.size();
-  found["hidden"] = spec.hidden_size;
-  found["heads"] = attention.n_heads;
-  found["kv_heads"] = attention.n_kv_heads;
-  found["head_dim"] = attention.head_dim;
+  OrderedJson rope = spec.has_rope() ? rope_json(spec.rope()) : OrderedJson();
+  if (!spec.position_method.name.empty()) rope["position_method"] = spec.position_method.name;
+  found.update({{"context", spec.max_position_embeddings},
+                {"rope", rope},
+                {"layers", spec.layers.size()},
+                {"hidden", spec.hidden_size},
+                {"heads", attention.n_heads},
+                {"kv_heads", attention.n_kv_heads},
+                {"head_dim", attention.head_dim}});
   for (const LayerSpec& layer : spec.layers) {
     if (const ExpertsSpec& experts = layer.feed_forward.experts; experts.n > 0)
       found["experts"] = {{"of", experts.n}, {"chosen", experts.router.n_chosen}};
@@ -184,9 +185,10 @@ OrderedJson inspect(const InspectArgs& args) {
     }
   };
   const auto names = config.strings("architectures");
-  found["architecture"] = names && !names->empty() ? OrderedJson(names->front()) : OrderedJson();
-  found["family"] = config.string("model_type").value_or("");
-  found["runs"] = found["reason"] = nullptr;  // reserves their order
+  found.update({{"architecture", names && !names->empty() ? OrderedJson(names->front()) : OrderedJson()},
+                {"family", config.string("model_type").value_or("")},
+                {"reason", nullptr},  // reserves the order
+                {"runs", nullptr}});
   std::optional<ModelSpec> spec;
   attempt([&] { spec = load_config(files.texts); });
   attempt([&] { open_tensors(files); });
