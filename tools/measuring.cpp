@@ -69,7 +69,7 @@ void check_result_files(const ResultFiles& files) {
   std::error_code ec;
   if (!files.svg.empty() && std::filesystem::exists(files.svg, ec) &&
       !std::filesystem::is_directory(files.svg, ec))
-    throw Error(files.svg.string() + ": is not a folder; --svg writes several pictures into one");
+    throw Error(files.svg.string() + ": not a folder; --svg writes several figures to a folder");
 }
 
 void publish(const ResultFiles& files, const Measurements& log, const nlohmann::ordered_json& json,
@@ -99,15 +99,15 @@ std::optional<MeasurementLog> open_run_log(const ResultFiles& files, const std::
 void set_aside(const std::filesystem::path& log, bool quiet) {
   namespace fs = std::filesystem;
   std::error_code ec;
-  // A device or a pipe is written to.
+  // Devices and pipes are written directly.
   if (!fs::is_regular_file(log, ec) || fs::file_size(log, ec) == 0) return;
-  const fs::path target = fs::canonical(log), old = target.string() + ".old";  // a link stays one
+  const fs::path target = fs::canonical(log), old = target.string() + ".old";  // keeps symbolic links
   const bool is_old = fs::is_regular_file(fs::symlink_status(old, ec)) && is_measurement_log(old);
   for (const auto& [file, replaceable] :
        {std::pair(log, is_measurement_log(log)), {old, is_old || !fs::exists(fs::symlink_status(old, ec))}}) {
     if (!replaceable)
       throw Error(
-          fmt::format("{}: exists and holds no results of lariat; move it, or name another file for the "
+          fmt::format("{}: exists and is not a results file; move it or name another file for the "
                       "results",
                       file.string()));
   }

@@ -29,15 +29,15 @@ int parse_steps(const std::string& text) {
   return steps;
 }
 
-// The dtype of one side. Keys are rotated again and again, which eight bits would not survive.
+// Parses the dtype of keys or values. Keys are re-rotated repeatedly, so 8 bits are too few.
 std::optional<DType> parse_side(std::string_view text, std::string_view word, bool values) {
   if (word == "auto") return std::nullopt;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8}) {
     if (word == name_of(dtype) && (values || dtype != DType::kQ8)) return dtype;
   }
   throw UsageError(fmt::format(
-      "'{}' is no dtype of a cache; use auto, f32, f16 or bf16, for keys and values or for each of "
-      "them, as in k=f16,v=q8 (q8 for values only: keys are rotated)",
+      "'{}' is not a cache dtype; use auto, f32, f16 or bf16 for both or for each, as in k=f16,v=q8 "
+      "(q8 for values only: keys are rotated)",
       text));
 }
 
@@ -59,7 +59,7 @@ constexpr const char* kDevices = "auto|cpu|cuda|cuda:N";
 
 std::string check_device(const std::string& device) {
   static const std::regex known("auto|cpu|cuda(:[0-9]{1,4})?");
-  return std::regex_match(device, known) ? "" : fmt::format("{} is none of {}", device, kDevices);
+  return std::regex_match(device, known) ? "" : fmt::format("{} is not one of {}", device, kDevices);
 }
 
 }  // namespace
@@ -128,8 +128,7 @@ CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options) 
         throw UsageError("--template-var: expected NAME=VALUE, as in enable_thinking=false, found \"" + one +
                          "\"");
       if (ChatTemplate::sets(name))
-        throw UsageError("--template-var: " + name +
-                         " is what lariat itself gives to a template; use another name");
+        throw UsageError("--template-var: " + name + " is set by lariat; use another name");
       const std::string value = valid_utf8(one.substr(at + 1));
       nlohmann::ordered_json json = nlohmann::ordered_json::parse(value, nullptr, false);
       options.open.template_variables[name] =

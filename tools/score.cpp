@@ -21,7 +21,7 @@ struct ScoreCommand {
   bool no_bos = false;
 };
 
-// A line of the file, whose texts end before those of the next one.
+// A line of the file. end: index after its last text.
 struct Question {
   size_t end;
   bool choices;
@@ -69,15 +69,14 @@ nlohmann::ordered_json of_choices(const nlohmann::ordered_json& choices) {
   return {{"choices", choices}, {"best", best("sum")}, {"best_per_byte", best("per_byte")}};
 }
 
-// Sums depend on the batch in their last bits, and rounding to 8 bits enlarges that.
+// Batching changes the last bits of sums; 8-bit activations amplify the change.
 void warn_of_rounding(const Engine& engine, bool quiet) {
   const WeightFormat& form = engine.model.weights.form;
   if (!is_quantized(form.dtype) || !is_integer(form.grouping.code) || engine.backend->name() != "cpu") return;
   print_warnings(
-      {"quantized weights multiply activations rounded to 8 bits, so a score may differ by 0.3 nats "
-       "with the other lines of its batch; --dtype f32 without --quantize avoids that, in over twice the "
-       "time "
-       "and up to 7 times the memory"},
+      {"quantized weights multiply activations rounded to 8 bits: scores may differ by 0.3 nats "
+       "depending on the other lines of a batch; --dtype f32 without --quantize avoids it, with over twice "
+       "the time and up to 7 times the memory"},
       quiet);
 }
 
