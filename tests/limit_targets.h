@@ -10,7 +10,7 @@ inline constexpr const char* kProcessors[] = {"SSE4", "AVX2", "AVX512", "AVX512_
 
 inline cpu::Processor this_processor() {
   if (cpu::has_amx_bf16()) return cpu::Processor::kAmx;
-  if (cpu::has_avx512_bf16()) return cpu::Processor::kAvx512Bf16;
+  if (cpu::supports_avx512_bf16()) return cpu::Processor::kAvx512Bf16;
 #if defined(__x86_64__)
   if ((hwy::SupportedTargets() & HWY_AVX3) != 0) return cpu::Processor::kAvx512;
 #endif

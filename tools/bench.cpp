@@ -146,8 +146,8 @@ nlohmann::ordered_json to_json(const BenchResult& r) {
   return json;
 }
 
-void print_heading(DType dtype, const Limits& limits) {
-  fmt::print(std::cout, "machine: read {:.2f} GB/s, {} GEMM {:.3f} TFLOP/s\n",
+void print_heading(DType dtype, const Backend& backend, const Limits& limits) {
+  fmt::print(std::cout, "{}\nmachine: read {:.2f} GB/s, {} GEMM {:.3f} TFLOP/s\n", backend.description(),
              limits.read_bytes_per_second / 1e9, name_of(dtype), limits.flops_per_second / 1e12);
   std::cout << "test        tok/s (min .. max)          GB/s  of the machine's" << std::endl;
 }
@@ -242,7 +242,7 @@ void run(BenchCommand& command) {
   const int threads = cpu != nullptr ? cpu->threads() : 1;
   std::vector<BenchResult> results;
   bool complete = true;
-  if (!command.json) print_heading(dtype, limits);
+  if (!command.json) print_heading(dtype, *engine.backend, limits);
   try {
     for (BenchResult& result : wanted_results(command)) {
       if (result.depth > context.length()) fill(command, session, context, result.depth);

@@ -2,6 +2,12 @@
 
 #include <hwy/targets.h>
 
+#include <cstdlib>
+#include <string>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/error.h"
+
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -15,6 +21,18 @@ namespace lariat::cpu {
 #if defined(__x86_64__)
 
 namespace {
+
+// LARIAT_CPU_PATH: f32, bf16 or amx; empty: the fastest path.
+std::string_view requested_path() {
+  static const std::string_view path = [] {
+    const char* const text = std::getenv("LARIAT_CPU_PATH");
+    const std::string_view name = text == nullptr ? "" : text;
+    if (!name.empty() && name != "f32" && name != "bf16" && name != "amx")
+      throw Error("LARIAT_CPU_PATH: unknown path \"" + std::string(name) + "\"; use f32, bf16 or amx");
+    return name;
+  }();
+  return path;
+}
 
 bool has_avx512() {
   return (hwy::SupportedTargets() & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512f") &&
@@ -31,9 +49,17 @@ bool has_avx2() {
   return has && newest_processor >= Processor::kAvx2;
 }
 
-bool has_avx512_bf16() {
+bool supports_avx512_bf16() {
   static const bool has = has_avx512() && __builtin_cpu_supports("avx512bf16");
   return has && newest_processor >= Processor::kAvx512Bf16;
+}
+
+bool has_avx512_bf16() {
+  if (!supports_avx512_bf16()) return false;
+  if (newest_processor == Processor::kAvx512Bf16) return true;  // a test of this path
+  static const bool chosen =
+      requested_path().empty() ? bf16_dot_speedup() > 2.0 / 3 : requested_path() != "f32";
+  return chosen;
 }
 
 bool has_avx512_vnni() {
@@ -69,7 +95,9 @@ std::string_view request_tiles() {
 }  // namespace
 
 std::string_view amx_bf16_unavailable_reason() {
-  static const std::string_view reason = request_tiles();
+  static const std::string_view reason = requested_path().empty() || requested_path() == "amx"
+                                             ? request_tiles()
+                                             : "LARIAT_CPU_PATH names another path";
   return newest_processor >= Processor::kAmx ? reason : "a test disables or emulates AMX";
 }
 

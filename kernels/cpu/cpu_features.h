@@ -6,14 +6,17 @@ namespace lariat::cpu {
 // Whether this processor can run AVX2 with fused multiply-adds and F16C.
 bool has_avx2();
 
-// Whether the processor and its operating system can run AVX-512 with bf16 dot products.
+// Whether the processor can run AVX-512 with bf16 dot products (VDPBF16PS).
+bool supports_avx512_bf16();
+// Whether kernels use VDPBF16PS: bf16_dot_speedup() (gemm.h), measured once per process, is at least 2/3; f32
+// kernels reach a smaller share of their peak. LARIAT_CPU_PATH=f32 or bf16 overrides the measurement.
 bool has_avx512_bf16();
 
 // Whether the processor can run AVX-512 with byte dot products (VNNI).
 bool has_avx512_vnni();
 
-// Whether the processor has bf16 AMX and the kernel grants the tiles to this process. Linux requires a
-// request for the eight KiB of tile state; the first call makes the request for all threads.
+// Whether the processor has bf16 AMX, Linux grants the tile state (eight KiB; the first call requests it for
+// all threads), and LARIAT_CPU_PATH does not name an older path.
 bool has_amx_bf16();
 std::string_view amx_bf16_unavailable_reason();  // empty if available
 

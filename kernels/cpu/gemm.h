@@ -69,6 +69,10 @@ void for_row_tiles(const Matrix& w, const Matrix& out, const Multiply& multiply)
 // ones. Returns the operation count. For measure_cpu_limits.
 double bf16_multiply_adds(int64_t repetitions, float* sink);
 
+// Operations per second of VDPBF16PS relative to f32 FMA, in registers of one thread; takes a millisecond.
+// Requires supports_avx512_bf16(). Some Xeons report 0.5, Zen 4 and others 2.
+double bf16_dot_speedup();
+
 // gemm() on tile registers (amx_product.h), and the rate of their instruction. Requires has_amx_bf16() and
 // tiled or quantized weights.
 extern void (*gemm_amx)(const Matrix& x, std::span<const Product> products, void* scratch,

@@ -15,6 +15,7 @@ namespace {
 }  // namespace
 
 bool has_avx2() { return false; }
+bool supports_avx512_bf16() { return false; }
 bool has_avx512_bf16() { return false; }
 bool has_avx512_vnni() { return false; }
 

@@ -172,7 +172,7 @@ TEST_F(AmxAttentionProcessor, MatchesTheEmulationBitForBit) {
 
 struct PairAttention : testing::Test {
   void SetUp() override {
-    if (!cpu::has_avx512_bf16()) LARIAT_SKIP("this processor has no AVX-512 for bf16");
+    if (!cpu::supports_avx512_bf16()) LARIAT_SKIP("this processor has no AVX-512 for bf16");
   }
 };
 TEST_F(PairAttention, MatchesTheVectorKernel) { check_tiled_cases(cpu::attention_pairs); }
