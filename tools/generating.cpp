@@ -50,6 +50,10 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
       command.add_option("-n,--max-new-tokens", options.generate.max_new_tokens, "tokens to write at most")
           ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   if (!most.empty()) length->default_str(most);
+  command
+      .add_option("--lookup", options.generate.lookup,
+                  "prompt lookup decoding: most tokens to guess per step; 0: off")
+      ->check(CLI::Range(int64_t{0}, Lookup::kMostGuesses));
   command.add_option("--system", options.system, "what the model is told before the first message");
   command.add_option("--stop", options.stop, "end at this text (repeatable; not printed)")
       ->check(CLI::Validator(

@@ -15,7 +15,8 @@ struct WritingOptions : AnswerOptions {
   ContextOptions load_cache;
 };
 
-// --max-new-tokens, --temperature and the rest of the sampling, --stop, --system, --save-cache, --load-cache,
+// --max-new-tokens, --lookup, --temperature and the rest of the sampling, --stop, --system, --save-cache,
+// --load-cache,
 // --join. `most`: how many tokens are written by default, in words; "": as the number says.
 void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most = "");
 

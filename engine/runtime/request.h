@@ -18,7 +18,8 @@ struct GenerateOptions {
   std::vector<int32_t> eos_ids{};  // end the text; empty: no token does (--ignore-eos)
   SamplerOptions sampler{};
   std::optional<int64_t> logprobs{};  // asks for Generation::logprobs, with the top N tokens
-  bool allow_non_finite = false;      // continues with some token where no logit is finite: a measurement
+  int64_t lookup = 0;  // most tokens that prompt lookup guesses per step, up to Lookup::kMostGuesses; 0: off
+  bool allow_non_finite = false;  // continues with some token where no logit is finite: a measurement
   const std::atomic<bool>* interrupted = nullptr;  // checked after every chunk and token (Ctrl-C)
 };
 
@@ -33,7 +34,8 @@ struct Generation {
   std::vector<TokenScore> logprobs;  // of each if requested, before penalty and sampling
   StopReason stop_reason = StopReason::kLength;
   double prefill_seconds = 0, decode_seconds = 0;
-  int64_t decode_steps = 0;  // forward passes of one token
+  int64_t decode_steps = 0;            // tokens drawn after the first, an ending eos included
+  int64_t proposed = 0, accepted = 0;  // guesses of GenerateOptions::lookup
 };
 
 // One text to continue. Callbacks may add further requests.

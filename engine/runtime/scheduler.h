@@ -1,17 +1,17 @@
 #pragma once
 #include <list>
-#include <optional>
-#include <vector>
 
-#include "engine/runtime/request.h"
-#include "engine/stopwatch.h"
+#include "engine/runtime/running_text.h"
 
 namespace lariat {
 
-// The one decode loop: continuous batching of requests, which join and leave between steps. On a CPU the
-// tokens of a request are those of the request alone, if a step has up to 8 requests (Backend::linear).
+// The one decode loop: continuous batching of requests, which join and leave between steps. On a CPU each
+// request gets the tokens of a separate run if a step has up to kSameBitsRows requests (Backend::linear).
+// Guesses fill a step up to that number of rows.
 class Scheduler {
  public:
+  static constexpr int64_t kSameBitsRows = 8;
+
   // at_once: the most requests that run; further ones wait. The session must outlive the scheduler.
   explicit Scheduler(Session& session, int64_t at_once = int64_t{1} << 40)
       : session_(session), at_once_(static_cast<size_t>(at_once)) {}
@@ -34,22 +34,7 @@ class Scheduler {
   }
 
  private:
-  // A request with its state.
-  struct Text {
-    Text(Request given, Session& session);
-    double prepare(Backend& backend, const Matrix& logits);
-    void accept(Session& session, int32_t drawn);
-
-    Request request;
-    std::optional<Sequence> own{};  // where the request brings no sequence
-    int64_t prompt_tokens, expected = 0, wanted;
-    Sampler sampler;
-    std::optional<Logprobs> logprobs{};  // of the last logits, if requested
-    int32_t first_token = 0;             // drawn from the logits of the prompt
-    bool ended = false;
-    Stopwatch::time_point start{};
-    Generation result{};
-  };
+  using Text = RunningText;
   using Texts = std::list<Text>;
 
   Sequence new_sequence(const Text& text);
@@ -57,13 +42,14 @@ class Scheduler {
   void prefill(const Session::ProgressFn& progress);
   void decode();
   Matrix forward_tokens(bool drawn);
+  void verify(const Matrix& logits);
   void take_back();
   void end_texts();
 
   Session& session_;
   size_t at_once_;
   Texts waiting_, running_;
-  Matrix ahead_;  // logits of a decode step of running_ that ran ahead
+  Matrix ahead_;  // logits of a decode step of running_ that ran ahead, or whose guesses are being verified
   int64_t prefilled_ = 0;
 };
 

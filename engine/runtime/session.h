@@ -44,7 +44,8 @@ struct Prompt {
   Sequence* sequence = nullptr;
   std::span<const int32_t> tokens;
   int64_t logits_from = kLastToken;
-  bool drawn = false;  // the tokens are drawn_token()s, which the host may not know yet
+  bool drawn = false;   // the tokens are drawn_token()s, which the host may not know yet
+  bool decode = false;  // each token gets its logits, bitwise identical to a separate decode step
 
   int64_t first_wanted() const { return logits_from == kLastToken ? std::ssize(tokens) - 1 : logits_from; }
 };
@@ -93,18 +94,18 @@ class Session {
   using ProgressFn = std::function<void(int64_t tokens_done)>;  // of all prompts
 
   // The one way into the model: appends each prompt to its sequence. A prefill is a prompt of many tokens, a
-  // decode step has prompts of one token. Prompts share forward passes of up to prefill_chunk tokens; prompts
-  // of one token each are one pass. The RoPE frequencies follow each sequence's whole length after its
-  // prompt, so the result does not depend on prefill_chunk but for the rounding that kernels/backend.h states
-  // (linear, attention), and with latent attention for one rounding to the cache's dtype (LatentAttention).
-  // Returns the last slice of logits, valid until the next call: of a decode step all of them, a row for each
-  // prompt. Throws Error, before anything is changed, when a sequence would exceed max_ctx, a token id is out
-  // of range, or the last token's logits are wanted of no tokens.
+  // decode step has prompts of one token or with Prompt::decode. Prompts share forward passes of up to
+  // prefill_chunk tokens; prompts of one token each are one pass. The RoPE frequencies follow each sequence's
+  // whole length after its prompt, so the result does not depend on prefill_chunk but for the rounding that
+  // kernels/backend.h states (linear, attention), and with latent attention for one rounding to the cache's
+  // dtype (LatentAttention). Returns the last slice of logits, valid until the next call: of a decode step
+  // all of them, a row for each prompt. Throws Error, before anything is changed, when a sequence would
+  // exceed max_ctx, a token id is out of range, or the last token's logits are wanted of no tokens.
   Matrix forward(std::span<const Prompt> prompts, const LogitsFn& on_logits = {},
                  const ProgressFn& progress = {});
-  // Whether one more token for each can be truncated again as if it had never been appended: it takes no page
-  // of the cache, changes no RoPE frequency, has no position of M-RoPE, and max_ctx allows it.
-  bool can_take_back(std::span<Sequence* const> sequences) const;
+  // Whether n more tokens for each can be truncated again as if they had never been appended: they take no
+  // page of the cache, change no RoPE frequency, have no position of M-RoPE, and max_ctx allows them.
+  bool can_take_back(std::span<Sequence* const> sequences, int64_t n = 1) const;
 
   // For a caller that finds a loss or a drawn token that is not finite.
   void report_not_finite();
