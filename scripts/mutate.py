@@ -39,7 +39,8 @@ BUILD = COPY / "build"
 EXPLAINED = ROOT / "tests/mutants.tsv"
 METHODS = [("engine_test", "*Method*:*Position*:Holes*")]
 RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Placed*:LongRope*:Latent*:Contin*:Context*:Expected*:*Away*:"
-                      "Joining*:*JoinedLayer0*:Own*:*GoldenCheckpoint*:*LayerTrace*:Saturat*:*PrefillBits*:*LongDynamic*:*Ahead*")]  # fmt: skip
+                      "Joining*:*JoinedLayer0*:Own*:*GoldenCheckpoint*:*LayerTrace*:Saturat*:*PrefillBits*:*LongDynamic*:*Ahead*:"
+                      "*Lookup*")]  # fmt: skip
 # Test programs of each file, and the covering suites.
 SUITES = {
     "models/rope.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],

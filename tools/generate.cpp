@@ -73,12 +73,14 @@ std::string prompt_text(const GenerateCommand& command) {
 }
 
 // JSON fields of one generated text.
-nlohmann::ordered_json answer_json(const Answer& written) {
+nlohmann::ordered_json answer_json(const GenerateCommand& command, const Answer& written) {
   const Generation& result = written.generation;
   nlohmann::ordered_json json = {{"prompt_tokens", written.read},
                                  {"tokens", result.tokens},
                                  {"text", written.text},
                                  {"stop_reason", name_of(result.stop_reason)}};
+  if (command.writing.generate.lookup > 0)
+    json["lookup"] = {{"proposed", result.proposed}, {"accepted", result.accepted}};
   for (size_t i = 0; i < result.logprobs.size(); ++i) {
     const TokenScore& score = result.logprobs[i];
     json["logprobs"].push_back(
@@ -94,7 +96,7 @@ nlohmann::ordered_json report(const GenerateCommand& command, const Engine& engi
   if (!command.writing.load_cache.empty()) json["cached_tokens"] = written.reused;
   timings.update(timings_json(written));
   timings["rerotation_s"] = rerotations.seconds;
-  json.update(answer_json(written));
+  json.update(answer_json(command, written));
   json.update(
       {{"sampling", sampling_json(command.writing.generate.sampler)},
        {"quantize", engine.model.quantization()},
@@ -226,7 +228,7 @@ void answer_prompts(const GenerateCommand& command, const Engine& engine) {
          write_texts(session, *engine.tokenizer, before, prompts, writing, !command.chat)) {
       read += text.read;
       written += std::ssize(text.generation.tokens);
-      answers.push_back(answer_json(text));
+      answers.push_back(answer_json(command, text));
     }
     prompts.clear();
     return answers;

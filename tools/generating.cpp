@@ -50,6 +50,8 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
       command.add_option("-n,--max-new-tokens", options.generate.max_new_tokens, "maximum new tokens")
           ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   if (!most.empty()) length->default_str(most);
+  command.add_option("--lookup", options.generate.lookup, "prompt lookup decoding: guesses per step; 0: off")
+      ->check(CLI::Range(int64_t{0}, Lookup::kMostGuesses));
   command.add_option("--system", options.system, "system message");
   command.add_option("--stop", options.stop, "stop at this text (repeatable, not printed)")
       ->check(CLI::Validator(

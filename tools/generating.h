@@ -15,8 +15,8 @@ struct WritingOptions : AnswerOptions {
   ContextOptions load_cache;
 };
 
-// Adds the sampling options, --max-new-tokens, --stop, --system, --save-cache, --load-cache and --join.
-// `most`: text of the default length; "": the number.
+// Adds the sampling options, --max-new-tokens, --lookup, --stop, --system, --save-cache, --load-cache and
+// --join. `most`: text of the default length; "": the number.
 void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most = "");
 
 // settle_sampling with warnings about the checkpoint and about ignored options.

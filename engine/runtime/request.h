@@ -18,7 +18,8 @@ struct GenerateOptions {
   std::vector<int32_t> eos_ids{};  // stop tokens; empty: none (--ignore-eos)
   SamplerOptions sampler{};
   std::optional<int64_t> logprobs{};  // number of top tokens in Generation::logprobs; unset: no logprobs
-  bool allow_non_finite = false;      // measurements: sample some token even if no logit is finite
+  int64_t lookup = 0;             // prompt lookup: most guesses per step, up to Lookup::kMostGuesses; 0: off
+  bool allow_non_finite = false;  // measurements: sample some token even if no logit is finite
   const std::atomic<bool>* interrupted = nullptr;  // checked after every chunk and token (Ctrl-C)
 };
 
@@ -33,7 +34,8 @@ struct Generation {
   std::vector<TokenScore> logprobs;  // one per new token if requested, before penalty and sampling
   StopReason stop_reason = StopReason::kLength;
   double prefill_seconds = 0, decode_seconds = 0;
-  int64_t decode_steps = 0;  // forward passes of one token
+  int64_t decode_steps = 0;            // tokens drawn after the first, an ending eos included
+  int64_t proposed = 0, accepted = 0;  // guesses of GenerateOptions::lookup
 };
 
 // One text to continue. Callbacks may add requests.

@@ -1,17 +1,17 @@
 #pragma once
 #include <list>
-#include <optional>
-#include <vector>
 
-#include "engine/runtime/request.h"
-#include "engine/stopwatch.h"
+#include "engine/runtime/running_text.h"
 
 namespace lariat {
 
 // The only decode loop: continuous batching, requests join and leave between steps. On a CPU a request's
-// tokens do not depend on other requests in steps of up to 8 requests (Backend::linear).
+// tokens do not depend on other requests in steps of up to kSameBitsRows requests (Backend::linear). Guesses
+// fill a step up to that number of rows.
 class Scheduler {
  public:
+  static constexpr int64_t kSameBitsRows = 8;
+
   // at_once: limit of running requests; others wait. The session must outlive the scheduler.
   explicit Scheduler(Session& session, int64_t at_once = int64_t{1} << 40)
       : session_(session), at_once_(static_cast<size_t>(at_once)) {}
@@ -33,21 +33,7 @@ class Scheduler {
   }
 
  private:
-  struct Text {
-    Text(Request given, Session& session);
-    double prepare(Backend& backend, const Matrix& logits);
-    void accept(Session& session, int32_t drawn);
-
-    Request request;
-    std::optional<Sequence> own{};  // used if the request has no sequence
-    int64_t prompt_tokens, expected = 0, wanted;
-    Sampler sampler;
-    std::optional<Logprobs> logprobs{};  // last logits, if requested
-    int32_t first_token = 0;             // sampled from the prompt's logits
-    bool ended = false;
-    Stopwatch::time_point start{};
-    Generation result{};
-  };
+  using Text = RunningText;
   using Texts = std::list<Text>;
 
   Sequence new_sequence(const Text& text);
@@ -55,13 +41,14 @@ class Scheduler {
   void prefill(const Session::ProgressFn& progress);
   void decode();
   Matrix forward_tokens(bool drawn);
+  void verify(const Matrix& logits);
   void take_back();
   void end_texts();
 
   Session& session_;
   size_t at_once_;
   Texts waiting_, running_;
-  Matrix ahead_;  // logits of the decode step that runs ahead
+  Matrix ahead_;  // logits of the decode step that runs ahead, or whose guesses are being verified
   int64_t prefilled_ = 0;
 };
 

@@ -186,9 +186,11 @@ void Session::observe(TraceFn trace) {
 // Runs the pieces in one pass. Returns the final hidden states, one row per token.
 Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces) {
   step_.clear();
-  for (const auto& [prompt, first, n] : pieces)
-    step_.add(*prompts[prompt].sequence,
-              prompts[prompt].tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
+  for (const auto& [prompt, first, n] : pieces) {
+    const Prompt& of = prompts[prompt];
+    step_.add(*of.sequence, lengths_[prompt] - std::ssize(of.tokens) + first,
+              of.tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
+  }
   const Matrix hidden = step_.run(decoder_);
   for (const auto& [prompt, first, n] : pieces) prompts[prompt].sequence->cache_.advance(n);
   return hidden;
@@ -213,11 +215,15 @@ Matrix Session::slice_logits(std::span<const Prompt> prompts, std::span<const Pi
 
 Matrix Session::decode(std::span<const Prompt> prompts, const LogitsFn& on_logits) {
   pieces_.clear();
-  for (size_t i = 0; i < prompts.size(); ++i) pieces_.push_back({i, 0, 1});
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    for (int64_t k = 0; k < std::ssize(prompts[i].tokens); ++k) pieces_.push_back({i, k, 1});
+  }
   Matrix logits = decoder_.logits(run_pieces(prompts, pieces_));
   for (const Prompt& prompt : prompts) prompt.sequence->drop_unseen();
-  for (size_t i = 0; on_logits && i < prompts.size(); ++i)
-    on_logits(i, 0, logits.row_range(static_cast<int64_t>(i), 1));
+  for (int64_t row = 0; on_logits && row < logits.rows; ++row) {
+    const Piece& piece = pieces_[static_cast<size_t>(row)];
+    on_logits(piece.prompt, piece.first, logits.row_range(row, 1));
+  }
   return logits;
 }
 
@@ -253,7 +259,7 @@ Matrix Session::forward(std::span<const Prompt> prompts, const LogitsFn& on_logi
   lengths_.clear();
   for (const Prompt& prompt : prompts) {
     check(prompt);
-    decodes = decodes && prompt.tokens.size() == 1 && prompt.first_wanted() == 0;
+    decodes = decodes && (prompt.decode || prompt.tokens.size() == 1) && prompt.first_wanted() == 0;
     sequences_.push_back(prompt.sequence);
     lengths_.push_back(prompt.sequence->length() + std::ssize(prompt.tokens));
   }
@@ -264,10 +270,10 @@ Matrix Session::forward(std::span<const Prompt> prompts, const LogitsFn& on_logi
   return logits;
 }
 
-bool Session::can_take_back(std::span<Sequence* const> sequences) const {
+bool Session::can_take_back(std::span<Sequence* const> sequences, int64_t n) const {
   return std::ranges::all_of(sequences, [&](const Sequence* sequence) {
     const KvCache& cache = sequence->cache_;
-    const int64_t length = cache.length() + 1;
+    const int64_t length = cache.length() + n;
     if (options_.max_ctx > 0 && length > options_.max_ctx) return false;
     if (!cache.has_room(length) || !sequence->positions_.mrope().empty()) return false;
     const int64_t expected = std::max(length, sequence->expected_);

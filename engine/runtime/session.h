@@ -42,7 +42,8 @@ struct Prompt {
   Sequence* sequence = nullptr;
   std::span<const int32_t> tokens;
   int64_t logits_from = kLastToken;
-  bool drawn = false;  // tokens are drawn_token()s, possibly unknown to the host
+  bool drawn = false;   // tokens are drawn_token()s, possibly unknown to the host
+  bool decode = false;  // each token gets logits, bitwise identical to a separate decode step
 
   int64_t first_wanted() const { return logits_from == kLastToken ? std::ssize(tokens) - 1 : logits_from; }
 };
@@ -90,16 +91,17 @@ class Session {
   using ProgressFn = std::function<void(int64_t tokens_done)>;  // sum over all prompts
 
   // Appends each prompt to its sequence; the only way into the model. Prompts share forward passes of up to
-  // prefill_chunk tokens; a decode step (prompts of one token) is one pass. RoPE frequencies follow each
-  // sequence's length after its prompt, so prefill_chunk only affects rounding: in linear and attention
-  // (kernels/backend.h), and with latent attention one rounding to the cache's dtype. Returns the last slice
-  // of logits, in a decode step a row per prompt, valid until the next call. Throws Error before any change
-  // if a sequence would exceed max_ctx, a token id is out of range, or an empty prompt requests logits.
+  // prefill_chunk tokens; a decode step (prompts of one token, or Prompt::decode) is one pass. RoPE
+  // frequencies follow each sequence's length after its prompt, so prefill_chunk only affects rounding: in
+  // linear and attention (kernels/backend.h), and with latent attention one rounding to the cache's dtype.
+  // Returns the last slice of logits, in a decode step all rows, valid until the next call. Throws Error
+  // before any change if a sequence would exceed max_ctx, a token id is out of range, or an empty prompt
+  // requests logits.
   Matrix forward(std::span<const Prompt> prompts, const LogitsFn& on_logits = {},
                  const ProgressFn& progress = {});
-  // Whether appending a token to each sequence can be undone by truncating: max_ctx allows the token, and it
-  // needs no new page, no new RoPE frequencies and no M-RoPE position.
-  bool can_take_back(std::span<Sequence* const> sequences) const;
+  // Whether appending n tokens to each sequence can be undone by truncating: max_ctx allows them, and they
+  // need no new page, no new RoPE frequencies and no M-RoPE position.
+  bool can_take_back(std::span<Sequence* const> sequences, int64_t n = 1) const;
 
   // For callers that find a non-finite loss or drawn token.
   void report_not_finite();

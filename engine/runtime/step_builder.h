@@ -16,12 +16,13 @@ class StepBuilder {
   // Reserves the tables of a method for every later step.
   void make_room(const PositionMethod& method);
   void clear();
-  // Appends new tokens of a sequence. Its cache must have pages and RoPE frequencies for them.
-  void add(Sequence& sequence, std::span<const int32_t> tokens);
+  // Appends new tokens of a sequence from index `first` on. Its cache must have pages and RoPE frequencies
+  // for them.
+  void add(Sequence& sequence, int64_t first, std::span<const int32_t> tokens);
   Matrix run(Decoder& decoder) const { return decoder.forward({tokens_, sequences_}, ropes_, visible_); }
 
  private:
-  std::span<const float> query_scales(const Sequence& sequence, int64_t n_tokens);
+  std::span<const float> query_scales(const Sequence& sequence, int64_t first, int64_t n_tokens);
   SequenceRope with_scales(const RopeFrequencies& frequencies, std::span<const float> query_scales) const;
 
   const ModelSpec& spec_;

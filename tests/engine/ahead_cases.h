@@ -48,6 +48,8 @@ struct AheadCase {
   // Steps that run ahead: n - 2 of n tokens (prefill gives the first, the last is never fed), one more on an
   // early end.
   int64_t steps_ahead = 18;
+  int64_t lookup = 0, repeats_after = 0;  // GenerateOptions::lookup; the prompt's period, 0: it has none
+  const char *checkpoint = "llama_gqa", *method = "";
 };
 
 inline void PrintTo(const AheadCase& c, std::ostream* out) { *out << c.name; }
@@ -89,18 +91,22 @@ struct AheadOutcome {
 struct Thrown {};
 
 inline AheadOutcome run_ahead_case(Backend& backend, const AheadCase& c, std::vector<int32_t> eos_ids) {
-  const auto dir = checkpoint_dir("llama_gqa");
-  const Model model = open_f32(dir, backend);
+  const Model model = open_f32(checkpoint_dir(c.checkpoint), backend);
   SessionOptions options = *c.scaling != 0 ? scaled_session(model, c.scaling, 4.0) : f32_session();
   options.rope_steps = c.rope_steps;
   options.max_ctx = c.max_ctx;
+  if (*c.method != 0) options.positions = parse_position_method(c.method, 64, 0);
   Session session(model, backend, options);
   Sequence sequence = session.new_sequence();
   std::vector<int32_t> tokens = some_tokens(static_cast<size_t>(c.prompt), model.spec.vocab_size);
+  for (size_t i = 0; c.repeats_after > 0 && i < tokens.size(); ++i)
+    tokens[i] = tokens[i % static_cast<size_t>(c.repeats_after)];
   std::atomic<bool> interrupted = false;
   const GenerateOptions generating{.max_new_tokens = c.max_new_tokens,
                                    .eos_ids = std::move(eos_ids),
                                    .sampler = c.sampler,
+                                   .logprobs = 2,
+                                   .lookup = c.lookup,
                                    .interrupted = &interrupted};
   AheadOutcome outcome;
   std::vector<int32_t> seen;
@@ -129,31 +135,42 @@ inline AheadOutcome run_ahead_case(Backend& backend, const AheadCase& c, std::ve
   return outcome;
 }
 
-// Compares a run with steps ahead with a run without them.
-inline void check_ahead(Backend& backend, const AheadCase& c) {
-  AheadBackend plain(backend, false), ahead(backend);
-  std::vector<int32_t> eos_ids;
-  int64_t steps_ahead = c.steps_ahead;
-  if (c.eos_at >= 0) {
-    const auto all = run_ahead_case(plain, c, {}).generation.tokens;
-    auto eos = all.begin() + c.eos_at;
-    while (eos != all.end() && std::find(all.begin(), eos, *eos) != eos) ++eos;
-    ASSERT_NE(eos, all.end());
-    eos_ids = {*eos};
-    steps_ahead += eos - all.begin() - c.eos_at;
-  }
-  const AheadOutcome expected = run_ahead_case(plain, c, eos_ids);
-  const AheadOutcome actual = run_ahead_case(ahead, c, eos_ids);
-  EXPECT_EQ(plain.steps_ahead(), 0);
-  EXPECT_EQ(ahead.steps_ahead(), steps_ahead);
-  EXPECT_EQ(actual.generation.tokens, expected.generation.tokens);
-  EXPECT_EQ(actual.generation.stop_reason, expected.generation.stop_reason);
-  EXPECT_EQ(actual.generation.decode_steps, expected.generation.decode_steps);
+// Returns the token that ends the text at eos_at or later, where a new token comes; none without eos_at.
+inline std::vector<int32_t> eos_ids_of(Backend& backend, const AheadCase& c, int64_t& later) {
+  if (c.eos_at < 0) return {};
+  const auto all = run_ahead_case(backend, c, {}).generation.tokens;
+  auto eos = all.begin() + c.eos_at;
+  while (eos != all.end() && std::find(all.begin(), eos, *eos) != eos) ++eos;
+  if (eos == all.end()) throw Error("every token repeats an earlier one");
+  later = eos - all.begin() - c.eos_at;
+  return {*eos};
+}
+
+inline void expect_same_outcome(const AheadOutcome& actual, const AheadOutcome& expected) {
+  const Generation &text = actual.generation, &other = expected.generation;
+  EXPECT_EQ(text.tokens, other.tokens);
+  EXPECT_EQ(text.stop_reason, other.stop_reason);
+  EXPECT_EQ(text.decode_steps, other.decode_steps);
+  ASSERT_EQ(text.logprobs.size(), other.logprobs.size());
+  for (size_t i = 0; i < text.logprobs.size(); ++i)
+    EXPECT_EQ(text.logprobs[i].logprob, other.logprobs[i].logprob) << i;
   EXPECT_EQ(actual.length, expected.length);
   EXPECT_EQ(actual.rerotations, expected.rerotations);
   EXPECT_EQ(actual.rotated, expected.rotated);
   EXPECT_EQ(actual.bytes, expected.bytes);
   EXPECT_TRUE(actual.context == expected.context) << "the saved contexts differ";
+}
+
+// A backend with steps that run ahead, and without.
+inline void check_ahead(Backend& backend, const AheadCase& c) {
+  AheadBackend plain(backend, false), ahead(backend);
+  int64_t later = 0;
+  const std::vector<int32_t> eos_ids = eos_ids_of(plain, c, later);
+  const AheadOutcome expected = run_ahead_case(plain, c, eos_ids);
+  const AheadOutcome actual = run_ahead_case(ahead, c, eos_ids);
+  EXPECT_EQ(plain.steps_ahead(), 0);
+  EXPECT_EQ(ahead.steps_ahead(), c.steps_ahead + later);
+  expect_same_outcome(actual, expected);
 }
 
 inline void check_batch_ahead(Backend& inner) {

@@ -122,5 +122,36 @@ TEST_F(ChatProgram, PromptsWithEscapesAndFromStdin) {
   EXPECT_EQ(slurp(dir_ / "out"), expected);
 }
 
+TEST_F(ChatProgram, GuessesChangeNoText) {
+  const std::string prompt = "Tom had a red ball. Tom had a red ball. Tom had a red";
+  for (const std::string more : {"-n 80", "-n 80 --chat --temperature 0.5 --seed 3", "-n 80 --stop ball"}) {
+    const Json plain = json_of(generate(prompt, "--json " + more));
+    const Json guessed = json_of(generate(prompt, "--json --lookup 7 " + more));
+    EXPECT_EQ(guessed["tokens"], plain["tokens"]) << more;
+    EXPECT_EQ(guessed["stop_reason"], plain["stop_reason"]) << more;
+    EXPECT_FALSE(plain.contains("lookup"));
+    EXPECT_GE(guessed["lookup"]["proposed"], guessed["lookup"]["accepted"]);
+    EXPECT_GT(guessed["lookup"]["accepted"], 0) << more;
+  }
+  // After a saved context, whose last page the lines share.
+  const std::string file = (dir_ / "context").string();
+  generate(prompt, "-n 0 --save-cache " + file);
+  put("lines", "{\"prompt\": \" ball. Tom had\"}\n{\"prompt\": \" car. Tom had\"}\n");
+  const auto lines = [&](const std::string& more) {
+    const std::string run = "generate --quiet --logprobs 0 -n 60 -m " + model_.string() + " --load-cache " +
+                            file + " --dtype f32 --kv-dtype f32 --prompts " + (dir_ / "lines").string() +
+                            more;
+    return run_lariat(run).out;
+  };
+  const std::string plain = lines(""), guessed = lines(" --lookup 7");
+  const auto without_counts = [](std::string text) {
+    for (size_t at = 0; (at = text.find(",\"lookup\":{")) != std::string::npos;)
+      text.erase(at, text.find('}', at) + 1 - at);
+    return text;
+  };
+  EXPECT_NE(guessed, plain);
+  EXPECT_EQ(without_counts(guessed), plain);
+}
+
 }  // namespace
 }  // namespace lariat::test
