@@ -63,7 +63,7 @@ void StepBuilder::add(Sequence& sequence, std::span<const int32_t> tokens) {
     rope.positions = sequence.positions_.of(t, cache.length(), n_tokens, positions_[begin + t]);
     if (!sequence.positions_.mrope().empty()) rope.axes = spec_.mrope_axes;
   }
-  const std::vector<VisibleRange>& ranges = sequence.method().ranges;
+  const auto ranges = sequence.method().ranges_at(sequence.positions_.stretch());
   if (visible_.empty() || !std::ranges::equal(visible_.back().ranges, ranges))
     visible_.push_back({ranges, 0});
   ++visible_.back().n_sequences;

@@ -21,8 +21,8 @@ constexpr double kMostTemperature = 100;
 constexpr std::string_view kTemperature = "temperature=";
 
 const std::vector<PositionRow>& rows() {
-  static const std::vector<PositionRow> all{dca_row(),         string_row(), sinks_row(),
-                                            self_extend_row(), rerope_row(), lm_infinite_row()};
+  static const std::vector<PositionRow> all{dca_row(),    string_row(),      sinks_row(),   self_extend_row(),
+                                            rerope_row(), lm_infinite_row(), jet_long_row()};
   return all;
 }
 
@@ -116,8 +116,9 @@ PositionMethod parse_position_method(std::string_view text, int64_t trained, int
   std::vector<int64_t> values;
   for (size_t i = 0; i < given.size(); ++i) {
     const PositionKey& key = row.keys[i];
-    const int64_t usual =
-        key.usual == nullptr ? 0 : std::clamp<int64_t>(key.usual(trained, longest), 1, kMostValue);
+    const int64_t usual = key.usual == nullptr ? 0
+                                               : std::clamp(key.usual(trained, longest),
+                                                            key.may_be_auto ? kAuto : int64_t{1}, kMostValue);
     values.push_back(given[i].value_or(usual));
   }
   return make_position_method(row.name, values, temperature, trained);

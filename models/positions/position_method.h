@@ -24,6 +24,7 @@ struct PositionMethod {
   std::string name{};                  // with all its values, "dca/chunk=6144/window=2048"; empty: no method
   std::vector<Positions> positions{};  // for each table of `ranges`; the first is that of keys as well
   std::vector<VisibleRange> ranges{};
+  std::vector<VisibleRange> unstretched{};  // `ranges` at a stretch of 1; empty: `ranges`
   // What far distances are divided by in a text of that length, on its scale step; only second keys are moved
   // when it changes. Empty: 1.
   std::function<double(double length)> stretch{};
@@ -35,6 +36,9 @@ struct PositionMethod {
     int64_t first, last;
   };
   Places unseen(int64_t p) const;
+  std::span<const VisibleRange> ranges_at(double at) const {
+    return at == 1 && !unstretched.empty() ? unstretched : ranges;
+  }
 };
 
 // "dca", or "dca/chunk=6144/window=2048/temperature=log"; "none" and nothing: no method. What is not given

@@ -32,12 +32,18 @@ PositionRow sinks_row();
 PositionRow self_extend_row();
 PositionRow rerope_row();
 PositionRow lm_infinite_row();
+PositionRow jet_long_row();
 
 // Edges of ranges: the text's beginning, and behind the key at distance d, which is seen with what is nearer
 // from `nearer(d + 1)` on.
 inline constexpr KeyEdge kTextBegin{0, 1, 0, 0};
 inline KeyEdge nearer(int64_t d) { return {.offset = static_cast<int32_t>(1 - d)}; }
 inline constexpr KeyEdge kOwnEnd{1};
+// PositionMethod::unstretched of a method with second keys: all keys at their distance, and an empty range,
+// for which second keys are stored.
+inline std::vector<VisibleRange> unstretched_ranges() {
+  return {{kTextBegin, kOwnEnd, 0}, {kTextBegin, kTextBegin, 1, 2}};
+}
 
 // What keys beyond a window have their distances divided by: `value`, or for kAuto what brings the farthest
 // to the trained length, 1 where it is no longer. Throws UsageError where the window leaves no room for that.

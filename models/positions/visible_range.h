@@ -7,8 +7,8 @@
 namespace lariat {
 
 // Keys that tokens see with their queries rotated by table number `table`: 0 is the table of the keys, others
-// follow the tables of the model's RoPEs. second_keys > 0: the second keys (KvLayer), rotated by that table,
-// one for all ranges of a method.
+// follow the tables of the model's RoPEs. second_keys > 0: the second keys (KvLayer), rotated by that table;
+// its number is 2 in every method, as one table serves all sequences of a step.
 struct VisibleRange {
   KeyEdge begin, end;
   size_t table = 0, second_keys = 0;

@@ -8,7 +8,8 @@
 #include <cmath>
 
 #include "engine/contexts/saved_context.h"
-#include "tests/engine/relative_oracle.h"
+#include "models/rope_config.h"
+#include "tests/engine/position_cases.h"
 
 namespace lariat::test {
 namespace {
@@ -18,86 +19,6 @@ void expect_refused(const auto& action, const std::string& words) {
 }
 
 constexpr size_t kTokens = 300;  // more than a page
-
-// The formulas of docs/context-extension.md.
-Distance dca_distance(int64_t s, int64_t w) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    const int64_t c = s + w, chunks = i / s - j / s;
-    if (chunks == 0) return i - j;
-    if (chunks == 1) return std::min(i % s + s, c - 1) - j % s;
-    return c - 1 - j % s;
-  };
-}
-
-Distance string_distance(int64_t shift, int64_t w) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    return i - j < shift ? i - j : i - j - shift + w;
-  };
-}
-
-Distance sinks_distance(int64_t n, int64_t w) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    if (j >= n && i - j >= w) return {};
-    return j < n && i >= n + w ? n + w - 1 - j : i - j;
-  };
-}
-
-Distance self_extend_distance(int64_t group, int64_t w) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    return i - j < w ? i - j : i / group + w - w / group - j / group;
-  };
-}
-
-Distance rerope_distance(double w, double k) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    const auto d = static_cast<double>(i - j);
-    return d < w ? d : w + (k > 0 ? (d - w) / k : 0);
-  };
-}
-
-Distance lm_infinite_distance(int64_t n, int64_t w) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    if (j >= n && i - j >= w) return {};
-    return std::min(i - j, w);
-  };
-}
-
-struct MethodCase {
-  std::string method;
-  Distance distance;
-  std::string scaling = "none";
-  std::function<double(int64_t)> temperature{};
-};
-
-// How many times the trained length, 1 at least, a text is that ends with the token.
-double beyond(int64_t i) { return std::max(static_cast<double>(i + 1) / 64, 1.0); }
-
-std::vector<MethodCase> method_cases() {
-  return {{"dca/chunk=24/window=10", dca_distance(24, 10)},
-          {"dca/chunk=50/window=50", dca_distance(50, 50)},
-          {"dca/window=1/chunk=64", dca_distance(64, 1)},
-          {"dca/chunk=24/window=10", dca_distance(24, 10), "yarn"},
-          {"string/shift=40/window=8", string_distance(40, 8)},
-          {"string/shift=64/window=1", string_distance(64, 1), "yarn"},
-          {"sinks/sinks=3/window=37", sinks_distance(3, 37)},
-          {"sinks/sinks=70/window=9", sinks_distance(70, 9)},
-          {"sinks/sinks=4/window=60", sinks_distance(4, 60), "yarn"},
-          {"self-extend/group=4/window=24", self_extend_distance(4, 24)},
-          {"self-extend/group=7/window=50", self_extend_distance(7, 50)},
-          {"self-extend/group=30/window=20", self_extend_distance(30, 20)},
-          {"self-extend/group=2/window=33", self_extend_distance(2, 33), "yarn"},
-          {"rerope/window=30", rerope_distance(30, 0)},
-          {"rerope/window=1", rerope_distance(1, 0), "yarn"},
-          {"rerope/window=40/k=3", rerope_distance(40, 3)},
-          {"lm-infinite/sinks=5/window=33", lm_infinite_distance(5, 33)},
-          {"lm-infinite/sinks=50/window=20", lm_infinite_distance(50, 20), "yarn"},
-          {"rerope/window=30/temperature=log", rerope_distance(30, 0), "none",
-           [](int64_t i) { return 1 + std::log(beyond(i)) / std::log(64.0); }},
-          {"dca/temperature=length/chunk=24/window=10", dca_distance(24, 10), "yarn",
-           [](int64_t i) { return std::pow(0.1 * std::log(beyond(i)) + 1, 2); }},
-          {"string/shift=40/window=8/temperature=1.1434", string_distance(40, 8), "none",
-           [](int64_t) { return 1.1434; }}};
-}
 
 class Methods : public OnLlama, public testing::WithParamInterface<MethodCase> {
  protected:
@@ -166,7 +87,8 @@ TEST_F(PositionMethods, LeaveShortTextsAlone) {
   const auto expected = all_logits(plain, tokens, 20);
   for (const char* method :
        {"none", "dca/chunk=40/window=9", "string/shift=40/window=8", "sinks/sinks=2/window=40",
-        "self-extend/group=3/window=40", "rerope/window=40", "lm-infinite/sinks=3/window=40"}) {
+        "self-extend/group=3/window=40", "rerope/window=40", "lm-infinite/sinks=3/window=40",
+        "jet-long/window=39/group=3", "jet-long/window=5"}) {
     SessionOptions options = f32_session();
     options.positions = parse_position_method(method, 64, 0);
     Session session(model_, backend_, options);
@@ -179,13 +101,14 @@ TEST_F(PositionMethods, LeaveShortTextsAlone) {
 TEST_F(PositionMethods, KeysFollowAScaleThatMoves) {
   const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   SessionOptions options = f32_session();
-  for (const auto& [method, scaling] : {std::pair("dca/chunk=24/window=10", "dynamic-yarn"),
-                                        std::pair("string/shift=40/window=8", "dynamic-yarn"),
-                                        std::pair("self-extend/group=3/window=20", "dynamic-yarn"),
-                                        std::pair("rerope/window=20/k=3", "dynamic-yarn"),
-                                        std::pair("self-extend/group=auto/window=20", "dynamic-yarn"),
-                                        std::pair("self-extend/group=auto/window=20", "none"),
-                                        std::pair("rerope/window=20/k=auto", "none")}) {
+  for (const auto& [method, scaling] :
+       {std::pair("dca/chunk=24/window=10", "dynamic-yarn"),
+        std::pair("string/shift=40/window=8", "dynamic-yarn"),
+        std::pair("self-extend/group=3/window=20", "dynamic-yarn"),
+        std::pair("rerope/window=20/k=3", "dynamic-yarn"),
+        std::pair("self-extend/group=auto/window=20", "dynamic-yarn"),
+        std::pair("self-extend/group=auto/window=20", "none"), std::pair("rerope/window=20/k=auto", "none"),
+        std::pair("jet-long/window=20", "none"), std::pair("jet-long/window=20", "dynamic-yarn")}) {
     options.rope = resolve_rope(model_.spec.rope(), {.scaling = scaling});
     options.positions = parse_position_method(method, 64, 0);
     Session session(model_, backend_, options);
@@ -239,6 +162,27 @@ TEST_F(PositionMethods, AutoFollowsTheLength) {
   check("self-extend/group=auto/window=24", kTokens, self_extend_distance(8, 24));
   check("rerope/window=40/k=auto", kTokens, rerope_distance(40, (length - 40) / 24));
   check("self-extend/group=auto/window=24", 64, self_extend_distance(1, 24));
+  check("jet-long/window=24/group=auto", kTokens, jet_long_distance(5, 24));
+  check("jet-long/window=24/group=auto", 65, jet_long_distance(2, 24));
+  check("jet-long/window=24/group=auto", 64, jet_long_distance(1, 24));
+}
+
+// One prefill, whose length gives the scale and the group.
+TEST_F(PositionMethods, WorkWithEveryScaling) {
+  const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
+  SessionOptions options = f32_session();
+  options.rope_steps = 0;
+  options.positions = parse_position_method("jet-long/window=24", 64, 0);
+  for (int type = 0; type <= static_cast<int>(RopeType::kProportional); ++type) {
+    RopeScaling& rope = options.rope.emplace(rope_of_type(model_.spec.rope(), static_cast<RopeType>(type)));
+    rope.factor = rope.depends_on_length() ? 1 : 4;
+    rope.short_factor.assign(static_cast<size_t>(rope.rotary_dim / 2), 1.5);
+    rope.long_factor.assign(static_cast<size_t>(rope.rotary_dim / 2), 3.5);
+    const auto expected = RelativeOracle(model_dir_, model_.spec)
+                              .logits(tokens, jet_long_distance(5, 24), rope_frequencies(rope, kTokens));
+    Session session(model_, backend_, options);
+    EXPECT_LE(max_abs_difference(all_logits(session, tokens, kTokens), expected), 5e-5) << name_of(rope.type);
+  }
 }
 
 class Windows : public OnLlama, public testing::WithParamInterface<MethodCase> {};
@@ -297,7 +241,8 @@ TEST_F(PositionMethods, StoreKeysTwiceWhereTheyAreSeenInTwoRotations) {
   };
   const size_t plain = bytes_of("none"), one = plain / model.spec.layers.size();
   EXPECT_EQ(bytes_of("dca/chunk=24/window=10"), plain);
-  for (const char* method : {"self-extend/group=3/window=20", "rerope/window=20", "lm-infinite/window=20"})
+  for (const char* method : {"self-extend/group=3/window=20", "rerope/window=20", "lm-infinite/window=20",
+                             "jet-long/window=20/group=3"})
     EXPECT_EQ(bytes_of(method), plain + static_cast<size_t>(rotating) * one) << method;
 }
 
@@ -359,9 +304,11 @@ TEST_F(PositionMethods, AreGivenByNameAndValues) {
   EXPECT_EQ(name("rerope"), "rerope/window=2048");
   EXPECT_EQ(name("rerope/k=16"), "rerope/window=2048/k=16");
   EXPECT_EQ(name("lm-infinite"), "lm-infinite/sinks=10/window=8192");
+  EXPECT_EQ(name("jet-long"), "jet-long/window=512/group=auto");
+  EXPECT_EQ(name("jet-long/group=3"), "jet-long/window=512/group=3");
   EXPECT_EQ(name("rerope/temperature=log/window=9"), "rerope/window=9/temperature=log");
   const std::pair<const char*, const char*> wrong[] = {
-      {"yarn", "yarn | none, dca, string, sinks, self-extend, rerope, lm-infinite"},
+      {"yarn", "yarn | none, dca, string, sinks, self-extend, rerope, lm-infinite, jet-long"},
       {"dca/", "dca | chunk, window"},
       {"dca/shift=3", "shift=3"},
       {"dca/chunk", "chunk=N | 1 | 134217728"},

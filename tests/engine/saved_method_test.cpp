@@ -87,7 +87,9 @@ constexpr const char* kMethods[] = {"none",
                                     "self-extend/group=8/window=24",
                                     "self-extend/group=auto/window=24",
                                     "rerope/window=40/k=auto",
-                                    "lm-infinite/sinks=4/window=60"};
+                                    "lm-infinite/sinks=4/window=60",
+                                    "jet-long/window=24/group=8",
+                                    "jet-long/window=24/group=auto"};
 INSTANTIATE_TEST_SUITE_P(Cases, MethodAway, testing::ValuesIn(kMethods + 1, std::end(kMethods)),
                          [](const auto& test) { return test_name(test.param); });
 INSTANTIATE_TEST_SUITE_P(Cases, KeysAway, testing::ValuesIn(kMethods),
