@@ -16,8 +16,13 @@ enum class RopeType {
   kDynamicYarn,
   kLlama3,
   kLongRope,
-  kProportional
+  kProportional,
+  kYarnRadix,
+  kDynamicYarnRadix
 };
+
+// YaRN, YaRN-radix and their dynamic forms.
+bool is_yarn(RopeType type);
 
 std::string_view name_of(
     RopeType type);  // "default", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn", ...
@@ -35,12 +40,12 @@ struct RopeScaling {
   bool odd = false;
   double theta = 10000.0;
   bool interleaved = false;  // pairing (x[2i], x[2i+1]) instead of (x[i], x[i + rotary_dim/2])
-  // How far the positions are stretched. dynamic: the slope of its bracket. dynamic-yarn: the largest scale
-  // it may reach; 1: no limit.
+  // How far the positions are stretched. dynamic: the slope of its bracket. dynamic-yarn, dynamic-yarn-radix:
+  // the largest scale; 1: no limit.
   double factor = 1.0;
   int64_t original_ctx = 0;  // L0: the context length the model was trained with
   int64_t max_position_embeddings = 0;
-  // yarn, dynamic-yarn
+  // is_yarn
   double beta_fast = 32.0, beta_slow = 1.0;
   std::optional<double> attention_factor;  // longrope too
   double mscale = 0.0, mscale_all_dim = 0.0;
@@ -53,8 +58,10 @@ struct RopeScaling {
   std::vector<double> short_factor, long_factor;
 
   int64_t exponent_dim() const { return rotary_dim - (odd ? 1 : 0); }  // d of theta^(-2i/d)
-  // Whether inv_freq depends on the sequence's length (dynamic, dynamic-yarn, longrope).
+  // Whether inv_freq depends on the sequence's length: the dynamic types and longrope.
   bool depends_on_length() const;
+  // Whether the scale grows with every token (on scale steps): the dynamic types.
+  bool grows() const { return depends_on_length() && type != RopeType::kLongRope; }
   bool operator==(const RopeScaling&) const = default;
 };
 

@@ -9,7 +9,7 @@ All mutants of a file are compiled at once, each behind a switch, and every run 
 `LARIAT_MUTANT=17 build-mutate/build/models_test` runs mutant 17 by hand. A mutant is killed when a test suite of the file fails,
 crashes or hangs. A mutant is run by the suites that reach it, the quickest first. Survivors are printed:
 
-    models/rope.cpp:62: low == high -> low != high (mutant 34): survives
+    models/rope_yarn.cpp:26: low == high -> low != high (mutant 34): survives
 
 A survivor that changes nothing a test could see is explained by a row of tests/mutants.tsv: file, line, mutation, reason, with a
 tab in between. Fails where a mutant survives without a row, or a row fits no survivor.
@@ -43,6 +43,7 @@ RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Place
 # The test programs that cover a file, and their suites there.
 SUITES = {
     "models/rope.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],
+    "models/rope_yarn.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*")],
     "models/safetensors.cpp": [("models_test", "Safetensors*:Forms*:Keys*:Specs*")],
     "models/quantization/gguf_blocks.cpp": [("models_test", "Gguf*"), ("engine_test", "*Gguf*")],
     "models/decoder.cpp": RUNNING + [("engine_test", "*LongOther*:*Qwen*:*FormLogits*:*Gguf*:Alibi*")],

@@ -173,7 +173,7 @@ TEST_F(PositionMethods, WorkWithEveryScaling) {
   SessionOptions options = f32_session();
   options.rope_steps = 0;
   options.positions = parse_position_method("jet-long/window=24", 64, 0);
-  for (int type = 0; type <= static_cast<int>(RopeType::kProportional); ++type) {
+  for (int type = 0; type <= static_cast<int>(RopeType::kDynamicYarnRadix); ++type) {
     RopeScaling& rope = options.rope.emplace(rope_of_type(model_.spec.rope(), static_cast<RopeType>(type)));
     rope.factor = rope.depends_on_length() ? 1 : 4;
     rope.short_factor.assign(static_cast<size_t>(rope.rotary_dim / 2), 1.5);

@@ -15,8 +15,9 @@ namespace {
 // A scaling has its own colour wherever it appears; a name that is none of them has that of the unscaled
 // model. The colours are told apart by people with any colour vision (hues after Okabe and Ito, darkened for
 // contrast), and every line also has its name at its end.
-constexpr std::array kColoured{"none",         "linear", "ntk",      "dynamic",      "yarn",
-                               "dynamic-yarn", "llama3", "longrope", "proportional", "model"};
+constexpr std::array kColoured{"none",         "linear",       "ntk",        "dynamic",
+                               "yarn",         "dynamic-yarn", "llama3",     "longrope",
+                               "proportional", "model",        "yarn-radix", "dynamic-yarn-radix"};
 
 // The columns that have a method take those which no scaling of the sweep needs, the most different first.
 constexpr std::array kFree{"ntk",   "linear", "dynamic",      "llama3",  "proportional",
@@ -365,6 +366,7 @@ text { font: 12.5px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans",
 .of-yarn { stroke: #0f766e; fill: #0f766e; } .of-dynamic-yarn { stroke: #1d4ed8; fill: #1d4ed8; }
 .of-llama3 { stroke: #4d7c0f; fill: #4d7c0f; } .of-longrope { stroke: #92400e; fill: #92400e; }
 .of-proportional { stroke: #0e7490; fill: #0e7490; } .of-model { stroke: #111827; fill: #111827; }
+.of-yarn-radix { stroke: #047857; fill: #047857; } .of-dynamic-yarn-radix { stroke: #4338ca; fill: #4338ca; }
 </style>
 )";
 
