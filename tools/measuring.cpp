@@ -23,7 +23,11 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
       "half";
   if (growing) {
     methods.emplace_back("growing");
-    meaning += "; growing: from the first token on, as a conversation grows, to --ctx";
+    methods.emplace_back("anchored");
+    meaning +=
+        "; growing: from the first token on, as a conversation grows, to --ctx; anchored: one prefill for "
+        "each "
+        "multiple of --step";
   }
   command.add_option("--method", method, meaning)->check(CLI::IsMember(methods));
   command.add_option("--stride", stride, "tokens a sliding window moves")

@@ -40,16 +40,20 @@ class LossJournal;
 //          A text limited to n times what a context holds (TokenSource's max_tokens) is read in n such
 //          stretches, each from an empty context, together as far as memory allows; a rest is dropped.
 //          Without a limit it is one. The result of a shorter ctx is that of the positions below it.
+// anchored Windows of step, 2 step, ... up to ctx tokens, all from the text's first token on. Each window is
+//          read in one prefill, on the frequencies of its length, and scores its last `step` tokens.
+//          (Jet-Long, arXiv 2607.07740, on PG-19.) Unlike in a growing context, no key or value is of a
+//          shorter length.
 // continuation  The whole text in one piece: see measure_continuation.
-enum class PerplexityMethod { kSliding, kChunks, kGrowing, kContinuation };
+enum class PerplexityMethod { kSliding, kChunks, kGrowing, kAnchored, kContinuation };
 std::string_view name_of(PerplexityMethod method);  // "sliding" and so on
-// Reads the name of one of the first three. Throws UsageError on any other word.
+// Reads the name of one of the first four. Throws UsageError on any other word.
 PerplexityMethod parse_perplexity_method(std::string_view name);
 
 struct PerplexityOptions {
   std::vector<int64_t> ctx;  // lengths of window or context to measure
   int64_t stride = 256;
-  int64_t step = 512;  // of a growing context; see default_step
+  int64_t step = 512;  // of a growing context (default_step) and of anchored windows
   PerplexityMethod method = PerplexityMethod::kSliding;
   std::vector<int32_t> bos{};      // tokens that begin a text (text_bos); empty: none
   int buckets = 32;                // of positions in the window, for PerplexityResult::positions
@@ -58,8 +62,8 @@ struct PerplexityOptions {
   const std::atomic<bool>* interrupted = nullptr;
 };
 
-// The ends of the buckets of positions [from, ctx), which begin where the one before ends: options.ends, or
-// buckets of (nearly) equal size.
+// The ends of the buckets of positions [from, ctx), which begin where the one before ends: options.ends, the
+// steps of anchored windows, or buckets of (nearly) equal size.
 std::vector<int64_t> bucket_ends(const PerplexityOptions& options, int64_t from, int64_t ctx);
 
 struct PerplexityResult : LossSum {
@@ -79,7 +83,8 @@ std::vector<PositionLoss> losses_of(const std::vector<PositionBucket>& positions
 nlohmann::ordered_json losses_json(const std::vector<float>& losses);
 
 // The length that is measured where none was asked for, of a model trained for `original_ctx` tokens: those,
-// at most 2048, or of a growing context twice those; and no more than the text's tokens and their BOS fill.
+// at most 2048, or of a growing context and anchored windows twice those; and no more than the text's tokens
+// and their BOS fill.
 int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int64_t text_tokens);
 // The step of a growing context where none was asked for: long, as it changes no loss, but for one whose
 // scale moves at every token.
