@@ -53,7 +53,7 @@ SUITES = {
     "engine/runtime/sequence.cpp": RUNNING,
     "engine/runtime/step_builder.cpp": RUNNING,
     **{f"models/positions/{name}.cpp": METHODS
-       for name in ("dca", "jet_long", "lm_infinite", "position_method", "rerope", "self_extend", "sinks", "string")},
+       for name in ("dca", "jet_long", "jet_long_freq", "lm_infinite", "position_method", "rerope", "self_extend", "sinks", "string")},
     "engine/eval/verdict.cpp": [("engine_test", "Verdict*:*Sweep*:*Report*")],
 }  # fmt: skip
 

@@ -69,10 +69,11 @@ struct RerotationStats {
   double seconds = 0;
 };
 
-// The RoPE positions of a cache's keys; empty: their indices. second_from, second_to: the positions of the
-// second keys, if the cache has any, and those to rotate them to (empty: they keep theirs).
+// The RoPE positions of a cache's keys; empty: their indices. second_from, second_to: the angles of the
+// second keys, if the cache has any, and those to rotate them to.
 struct KeyPositions {
-  std::span<const double> keys{}, second_from{}, second_to{};
+  std::span<const double> keys{};
+  KeyRotation::Angles second_from{}, second_to{};
 };
 
 // The KV cache of one sequence: rotated keys, which always know the RoPE frequencies that they are rotated

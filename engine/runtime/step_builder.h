@@ -35,6 +35,7 @@ class StepBuilder {
   std::vector<VisibleGroup> visible_;
   std::vector<std::vector<float>> query_scales_;  // of each sequence's tokens
   std::vector<std::vector<double>> positions_;    // of each sequence's tokens by each table of its method
+  std::vector<PositionMethod::FarRope> far_;      // of each sequence
 };
 
 }  // namespace lariat

@@ -26,7 +26,7 @@ PositionMethod make_jet_long(std::span<const int64_t> values, int64_t trained) {
 PositionRow jet_long_row() {
   return {"jet-long",
           {{"window", [](int64_t trained, int64_t) { return trained / 16; }},
-           {"group", [](int64_t, int64_t) { return kAuto; }, true}},
+           {"group", [](int64_t, int64_t) { return kAuto; }, {"auto"}}},
           make_jet_long};
 }
 

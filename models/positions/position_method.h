@@ -11,6 +11,7 @@
 namespace lariat {
 
 struct ModelSpec;
+struct RopeScaling;
 
 // Distances at which tokens see keys, where these are not how far the two are apart: what takes a model
 // beyond its trained length without another frequency (docs/context-extension.md). A key is cached rotated to
@@ -28,8 +29,15 @@ struct PositionMethod {
   // What far distances are divided by in a text of that length, on its scale step; only second keys are moved
   // when it changes. Empty: 1.
   std::function<double(double length)> stretch{};
-  // What the whole query of the token at a place is multiplied with; empty: nothing.
-  std::function<double(int64_t place)> temperature{};
+  // Factor of the whole query of the token at a place, in a text of that stretch; empty: 1.
+  std::function<double(int64_t place, double stretch)> temperature{};
+  // The RoPE of far keys, for the frequencies of near keys. Second keys are rotated by `inv_freq`, and so are
+  // the queries by table 1, with `phases` added to their angles. Empty: far keys have the frequencies of near
+  // keys.
+  struct FarRope {
+    std::vector<double> inv_freq, phases;
+  };
+  std::function<FarRope(std::span<const double> inv_freq, const RopeScaling& rope, double stretch)> far{};
 
   // Places whose keys no token at place p or behind it sees, [first, last).
   struct Places {

@@ -8,21 +8,22 @@
 // The table of methods: each is a file position_<name>.cpp.
 namespace lariat {
 
-// A value "auto": it follows the length.
+// The value of a key's first word; "auto" follows the length.
 inline constexpr int64_t kAuto = -1;
 
 struct PositionKey {
   std::string_view name;
   // Its value where none is given; null: 0, which says that there is none.
   int64_t (*usual)(int64_t trained, int64_t longest);
-  bool may_be_auto = false;
+  std::vector<std::string_view> words{};  // that it may be in place of a number: values kAuto, kAuto - 1, ...
+  bool numbers = true;
 };
 
 struct PositionRow {
   std::string_view name;
   std::vector<PositionKey> keys;
-  // With a value, at least 1 or kAuto where one is given or usual, for each of the keys. Throws UsageError,
-  // which the parser puts the name before.
+  // With a value, at least 1 or of a word where one is given or usual, for each of the keys. Throws
+  // UsageError, which the parser puts the name before.
   PositionMethod (*make)(std::span<const int64_t> values, int64_t trained);
 };
 
@@ -33,6 +34,7 @@ PositionRow self_extend_row();
 PositionRow rerope_row();
 PositionRow lm_infinite_row();
 PositionRow jet_long_row();
+PositionRow jet_long_freq_row();
 
 // Edges of ranges: the text's beginning, and behind the key at distance d, which is seen with what is nearer
 // from `nearer(d + 1)` on.

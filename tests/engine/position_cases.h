@@ -58,12 +58,56 @@ inline Distance jet_long_distance(int64_t group, int64_t w) {
   };
 }
 
+// Every key at its distance; those beyond w have other frequencies.
+inline Distance plain_distance() {
+  return [](int64_t i, int64_t j) -> std::optional<double> { return i - j; };
+}
+
+// The far frequencies of jet-long-freq at a scale s, beyond a window.
+struct Far {
+  std::string name;
+  double window, s;
+
+  double ratio(const RopeScaling& rope, size_t pair) const {
+    const auto d = static_cast<double>(rope.rotary_dim), i = static_cast<double>(pair);
+    if (name == "linear") return 1 / s;
+    if (name == "ntk")
+      return std::pow(rope.theta * std::pow(s, d / (d - 2)), -2 * i / d) / std::pow(rope.theta, -2 * i / d);
+    const auto turning = [&](double turns) {
+      return d * std::log(static_cast<double>(rope.original_ctx) / (turns * 2 * std::acos(-1.0))) /
+             (2 * std::log(rope.theta));
+    };
+    const double low = std::max(std::floor(turning(32)), 0.0),
+                 high = std::min(std::ceil(turning(1)), d / 2 - 1);
+    return 1 - std::clamp((i - low) / (high > low ? high - low : 0.001), 0.0, 1.0) * (1 - 1 / s);
+  }
+  Angle angle(const RopeScaling& rope, const RopeFrequencies& near) const {
+    return [=, *this](double distance, size_t pair) {
+      return (std::min(distance, window) + std::max(distance - window, 0.0) * ratio(rope, pair)) *
+             near.inv_freq[pair];
+    };
+  }
+  // Of YaRN, once.
+  std::function<double(int64_t)> temperature() const {
+    if (name != "yarn") return {};
+    return [t = 0.1 * std::log(s) + 1](int64_t) { return t; };
+  }
+};
+
 struct MethodCase {
   std::string method;
   Distance distance;
   std::string scaling = "none";
   std::function<double(int64_t)> temperature{};
+  std::optional<Far> far{};
 };
+
+inline MethodCase far_case(const std::string& far, int window, int factor, const std::string& scaling) {
+  const Far of{far, static_cast<double>(window), static_cast<double>(factor)};
+  return {
+      "jet-long-freq/window=" + std::to_string(window) + "/far=" + far + "/factor=" + std::to_string(factor),
+      plain_distance(), scaling, of.temperature(), of};
+}
 
 // How many times the trained length, 1 at least, a text is that ends with the token.
 inline double beyond(int64_t i) { return std::max(static_cast<double>(i + 1) / 64, 1.0); }
@@ -90,6 +134,12 @@ inline std::vector<MethodCase> method_cases() {
           {"jet-long/group=4/window=24", jet_long_distance(4, 24)},
           {"jet-long/group=7/window=50", jet_long_distance(7, 50)},
           {"jet-long/group=2/window=1", jet_long_distance(2, 1), "yarn"},
+          far_case("yarn", 24, 4, "none"),
+          far_case("yarn", 1, 9, "yarn"),
+          far_case("ntk", 50, 5, "none"),
+          far_case("linear", 30, 7, "yarn"),
+          {"jet-long-freq/window=9/factor=3/temperature=1.5", plain_distance(), "none",
+           [](int64_t) { return 1.5; }, Far{"yarn", 9, 3}},
           {"rerope/window=30/temperature=log", rerope_distance(30, 0), "none",
            [](int64_t i) { return 1 + std::log(beyond(i)) / std::log(64.0); }},
           {"dca/temperature=length/chunk=24/window=10", dca_distance(24, 10), "yarn",

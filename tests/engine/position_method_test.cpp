@@ -28,9 +28,11 @@ class Methods : public OnLlama, public testing::WithParamInterface<MethodCase> {
     options_.rope = resolve_rope(model_.spec.rope(), rope);
     options_.positions = parse_position_method(GetParam().method, 64, 0);
     tokens_ = some_tokens(kTokens, model_.spec.vocab_size);
-    expected_ = RelativeOracle(model_dir_, model_.spec)
-                    .logits(tokens_, GetParam().distance, rope_frequencies(*options_.rope, kTokens),
-                            GetParam().temperature);
+    const auto& [method, distance, scaling, temperature, far] = GetParam();
+    const RopeFrequencies near = rope_frequencies(*options_.rope, kTokens);
+    expected_ =
+        RelativeOracle(model_dir_, model_.spec)
+            .logits(tokens_, distance, near, temperature, far ? far->angle(*options_.rope, near) : Angle());
     for (const float logit : expected_) largest_ = std::max(largest_, std::abs(static_cast<double>(logit)));
   }
   // Beside the largest logit.
@@ -88,7 +90,8 @@ TEST_F(PositionMethods, LeaveShortTextsAlone) {
   for (const char* method :
        {"none", "dca/chunk=40/window=9", "string/shift=40/window=8", "sinks/sinks=2/window=40",
         "self-extend/group=3/window=40", "rerope/window=40", "lm-infinite/sinks=3/window=40",
-        "jet-long/window=39/group=3", "jet-long/window=5"}) {
+        "jet-long/window=39/group=3", "jet-long/window=5", "jet-long-freq/window=39/far=ntk/factor=3",
+        "jet-long-freq/window=5"}) {
     SessionOptions options = f32_session();
     options.positions = parse_position_method(method, 64, 0);
     Session session(model_, backend_, options);
@@ -108,7 +111,9 @@ TEST_F(PositionMethods, KeysFollowAScaleThatMoves) {
         std::pair("rerope/window=20/k=3", "dynamic-yarn"),
         std::pair("self-extend/group=auto/window=20", "dynamic-yarn"),
         std::pair("self-extend/group=auto/window=20", "none"), std::pair("rerope/window=20/k=auto", "none"),
-        std::pair("jet-long/window=20", "none"), std::pair("jet-long/window=20", "dynamic-yarn")}) {
+        std::pair("jet-long/window=20", "none"), std::pair("jet-long/window=20", "dynamic-yarn"),
+        std::pair("jet-long-freq/window=20", "none"), std::pair("jet-long-freq/window=20", "dynamic-yarn"),
+        std::pair("jet-long-freq/window=20/far=linear/factor=3", "dynamic-yarn")}) {
     options.rope = resolve_rope(model_.spec.rope(), {.scaling = scaling});
     options.positions = parse_position_method(method, 64, 0);
     Session session(model_, backend_, options);
@@ -143,12 +148,16 @@ TEST_F(PositionMethods, AutoFollowsTheLength) {
   SessionOptions options = f32_session();
   options.rope = resolve_rope(model_.spec.rope(), {.scaling = "none", .original_ctx = 64});
   options.prefill_chunk = 64;
-  const auto check = [&](const char* method, size_t n, const Distance& distance) {
+  const auto check = [&](const char* method, size_t n, const Distance& distance,
+                         const std::optional<Far>& far = {}) {
     options.positions = parse_position_method(method, 64, 0);
     EXPECT_EQ(options.positions.name, method);
     const std::span text = std::span(tokens).first(n);
+    const RopeFrequencies near = rope_frequencies(*options.rope, 1);
     const auto expected =
-        RelativeOracle(model_dir_, model_.spec).logits(text, distance, rope_frequencies(*options.rope, 1));
+        far ? RelativeOracle(model_dir_, model_.spec)
+                  .logits(text, distance, near, far->temperature(), far->angle(*options.rope, near))
+            : RelativeOracle(model_dir_, model_.spec).logits(text, distance, near);
     Session session(model_, backend_, options);
     Sequence sequence = session.new_sequence();
     sequence.expect(std::ssize(text));
@@ -165,6 +174,11 @@ TEST_F(PositionMethods, AutoFollowsTheLength) {
   check("jet-long/window=24/group=auto", kTokens, jet_long_distance(5, 24));
   check("jet-long/window=24/group=auto", 65, jet_long_distance(2, 24));
   check("jet-long/window=24/group=auto", 64, jet_long_distance(1, 24));
+  for (const char* far : {"yarn", "ntk", "linear"}) {
+    const std::string method = fmt::format("jet-long-freq/window=24/far={}/factor=auto", far);
+    check(method.c_str(), kTokens, plain_distance(), Far{far, 24, (length - 24) / 40});
+    check(method.c_str(), 64, plain_distance());
+  }
 }
 
 // One prefill, whose length gives the scale and the group.
@@ -172,16 +186,46 @@ TEST_F(PositionMethods, WorkWithEveryScaling) {
   const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   SessionOptions options = f32_session();
   options.rope_steps = 0;
-  options.positions = parse_position_method("jet-long/window=24", 64, 0);
+  const Far far{"yarn", 24, (kTokens - 24) / 40.0};
   for (int type = 0; type <= static_cast<int>(RopeType::kDynamicYarnRadix); ++type) {
     RopeScaling& rope = options.rope.emplace(rope_of_type(model_.spec.rope(), static_cast<RopeType>(type)));
     rope.factor = rope.depends_on_length() ? 1 : 4;
     rope.short_factor.assign(static_cast<size_t>(rope.rotary_dim / 2), 1.5);
     rope.long_factor.assign(static_cast<size_t>(rope.rotary_dim / 2), 3.5);
-    const auto expected = RelativeOracle(model_dir_, model_.spec)
-                              .logits(tokens, jet_long_distance(5, 24), rope_frequencies(rope, kTokens));
-    Session session(model_, backend_, options);
-    EXPECT_LE(max_abs_difference(all_logits(session, tokens, kTokens), expected), 5e-5) << name_of(rope.type);
+    const RopeFrequencies near = rope_frequencies(rope, kTokens);
+    const RelativeOracle oracle(model_dir_, model_.spec);
+    const auto difference = [&](const char* method, const std::vector<float>& expected) {
+      options.positions = parse_position_method(method, 64, 0);
+      Session session(model_, backend_, options);
+      return max_abs_difference(all_logits(session, tokens, kTokens), expected);
+    };
+    EXPECT_LE(difference("jet-long/window=24", oracle.logits(tokens, jet_long_distance(5, 24), near)), 5e-5)
+        << name_of(rope.type);
+    EXPECT_LE(difference("jet-long-freq/window=24", oracle.logits(tokens, plain_distance(), near,
+                                                                  far.temperature(), far.angle(rope, near))),
+              5e-5)
+        << name_of(rope.type);
+  }
+}
+
+// Of Qwen3 at 32,768 tokens, in the authors' code.
+TEST_F(PositionMethods, JetLongFreqHasTheAuthorsScales) {
+  RopeScaling rope = model_.spec.rope();
+  rope.head_dim = rope.rotary_dim = 128;
+  rope.theta = 1e6;
+  rope.original_ctx = 32768;
+  const PositionMethod method = parse_position_method("jet-long-freq", 32768, 0);
+  EXPECT_EQ(method.name, "jet-long-freq/window=2048/far=yarn/factor=auto");
+  const std::vector<double> near(64, 1.0);
+  for (const auto& [n, s, t] :
+       {std::tuple(65536, 2.067, 1.073), {98304, 3.133, 1.114}, {131072, 4.2, 1.144}}) {
+    const double scale = method.stretch(n);
+    EXPECT_NEAR(scale, s, 1e-3);
+    EXPECT_NEAR(method.temperature(9, scale), t, 1e-3);
+    const auto [inv_freq, phases] = method.far(near, rope, scale);
+    EXPECT_EQ(std::ranges::count(inv_freq, 1.0), 24);
+    EXPECT_EQ(std::ranges::count_if(inv_freq, [&](double f) { return std::abs(f - 1 / scale) < 1e-12; }), 24);
+    for (size_t i = 0; i < 64; ++i) EXPECT_EQ(phases[i], 2048 * (1 - inv_freq[i]));
   }
 }
 
@@ -242,7 +286,7 @@ TEST_F(PositionMethods, StoreKeysTwiceWhereTheyAreSeenInTwoRotations) {
   const size_t plain = bytes_of("none"), one = plain / model.spec.layers.size();
   EXPECT_EQ(bytes_of("dca/chunk=24/window=10"), plain);
   for (const char* method : {"self-extend/group=3/window=20", "rerope/window=20", "lm-infinite/window=20",
-                             "jet-long/window=20/group=3"})
+                             "jet-long/window=20/group=3", "jet-long-freq/window=20/factor=3"})
     EXPECT_EQ(bytes_of(method), plain + static_cast<size_t>(rotating) * one) << method;
 }
 
@@ -306,9 +350,11 @@ TEST_F(PositionMethods, AreGivenByNameAndValues) {
   EXPECT_EQ(name("lm-infinite"), "lm-infinite/sinks=10/window=8192");
   EXPECT_EQ(name("jet-long"), "jet-long/window=512/group=auto");
   EXPECT_EQ(name("jet-long/group=3"), "jet-long/window=512/group=3");
+  EXPECT_EQ(name("jet-long-freq"), "jet-long-freq/window=512/far=yarn/factor=auto");
+  EXPECT_EQ(name("jet-long-freq/factor=3/far=linear"), "jet-long-freq/window=512/far=linear/factor=3");
   EXPECT_EQ(name("rerope/temperature=log/window=9"), "rerope/window=9/temperature=log");
   const std::pair<const char*, const char*> wrong[] = {
-      {"yarn", "yarn | none, dca, string, sinks, self-extend, rerope, lm-infinite, jet-long"},
+      {"yarn", "yarn | none, dca, string, sinks, self-extend, rerope, lm-infinite, jet-long, jet-long-freq"},
       {"dca/", "dca | chunk, window"},
       {"dca/shift=3", "shift=3"},
       {"dca/chunk", "chunk=N | 1 | 134217728"},
@@ -324,6 +370,9 @@ TEST_F(PositionMethods, AreGivenByNameAndValues) {
       {"rerope/k=0", "k=N | 1 | 134217728 | auto"},
       {"rerope/window=auto", "window=N"},
       {"rerope/window=8192/k=auto", "auto | window | 8192"},
+      {"jet-long-freq/window=8192", "auto | window | 8192"},
+      {"jet-long-freq/far=auto", "far=yarn or ntk or linear"},
+      {"jet-long-freq/far=2", "far=yarn or ntk or linear"},
       {"rerope/temperature", "temperature"},
       {"rerope/temperature=", "temperature=log | 100"},
       {"rerope/temperature=0", "temperature=log"},
