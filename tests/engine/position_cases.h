@@ -87,12 +87,27 @@ struct Far {
              near.inv_freq[pair];
     };
   }
-  // Of YaRN, once.
+  // YaRN's, applied once to all logits.
   std::function<double(int64_t)> temperature() const {
     if (name != "yarn") return {};
     return [t = 0.1 * std::log(s) + 1](int64_t) { return t; };
   }
 };
+
+// The distance at which token i sees key j, by the method's ranges and positions in a text of that
+// length; none: it does not see it.
+inline std::optional<double> distance_of(const PositionMethod& method, int64_t i, int64_t j, double length) {
+  const double stretch = method.stretch ? method.stretch(length) : 1;
+  const auto position = [&](size_t table, int64_t index) {
+    const auto& at = method.positions[table];
+    return at ? at(index, stretch) : static_cast<double>(index);
+  };
+  for (const VisibleRange& range : method.ranges) {
+    if (j >= range.begin.at(i) && j < range.end.at(i))
+      return position(range.table, i) - position(range.second_keys, j);
+  }
+  return std::nullopt;
+}
 
 struct MethodCase {
   std::string method;
