@@ -36,10 +36,12 @@ std::vector<std::string> wrap(const std::string& text, size_t columns) {
   return lines;
 }
 
-// A heading and what it means in two columns; a long heading has a line of its own.
+// A heading and its meaning in two columns. A long heading has a separate line, or two, broken after a "|".
 std::string two_columns(const std::string& heading, const std::string& text, size_t column) {
   std::string block = "  " + heading;
   bool beside = block.size() + 2 <= column;
+  if (block.size() > kLineWidth)
+    block.insert(block.rfind('|', kLineWidth - 1) + 1, "\n" + std::string(kTextColumn / 2, ' '));
   for (const std::string& line : wrap(text, kLineWidth - column)) {
     if (!beside) block += "\n";
     const size_t filled = beside ? block.size() : 0;

@@ -227,7 +227,7 @@ void add_perplexity_command(CLI::App& app) {
   sub.remove_option(sub.get_option("--ctx"));  // here: a list of lengths to measure
   sub.add_option("-c,--ctx", command->ctx, "tokens per window")
       ->delimiter(',')
-      ->default_str("original length, at most 2048; growing, anchored: twice it")
+      ->default_str("original length, at most 2048; growing: twice it")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
                          "growing: N times --ctx makes N contexts", true);
