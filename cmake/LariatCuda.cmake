@@ -1,8 +1,8 @@
-# Decides whether the CUDA backend is built, and for which architectures, and says so. A folder that is configured again
-# decides the same, for tests or without them, so that nothing but CUDA's own files is ever compiled anew.
-#   AUTO   where nvcc is, and a GPU; without a GPU for the tests only, whose build compiles every file, and for one architecture
-#   ON     for the architectures that the design names: sm_80, sm_90a and PTX for what comes after
-# CMAKE_CUDA_ARCHITECTURES or the environment's CUDAARCHS names others.
+# Selects the CUDA backend and its architectures. Configuring a folder again selects the same, with or without tests, so only
+# CUDA's own files are ever recompiled.
+#   AUTO   with nvcc and a GPU; without a GPU only for the tests, whose build compiles every file for one architecture
+#   ON     for the supported architectures: sm_80, sm_90a and PTX for later ones
+# CMAKE_CUDA_ARCHITECTURES or the environment's CUDAARCHS override them.
 set(LARIAT_HAS_CUDA OFF)
 set(LARIAT_CUDA_FOR_TESTS OFF)
 if(NOT LARIAT_CUDA STREQUAL "ON" AND NOT EXISTS /dev/nvidiactl)
@@ -17,7 +17,7 @@ else()
   if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
   endif()
-  # CMake itself reads CUDAARCHS only when it first finds the compiler.
+  # CMake reads CUDAARCHS only when it first finds the compiler.
   if("${CMAKE_CUDA_ARCHITECTURES}" STREQUAL "")
     if(NOT "$ENV{CUDAARCHS}" STREQUAL "")
       set(CMAKE_CUDA_ARCHITECTURES $ENV{CUDAARCHS} CACHE STRING "CUDA architectures" FORCE)
@@ -32,7 +32,7 @@ else()
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     set(LARIAT_HAS_CUDA ON)
-    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc speaks C++20
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 lacks nvcc's C++20 flag
       set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
       set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
     endif()
@@ -47,8 +47,8 @@ else()
   endif()
 endif()
 
-# Adds the CUDA backend to `target`, or, without CUDA, the file that says at run time that it is missing. What is compiled for
-# CUDA is a library of its own: the other files of `target`, and all above it, are compiled alike with and without.
+# Adds the CUDA backend to `target`, or a stub that reports its absence at run time. CUDA sources form a separate library, so
+# all other files compile identically with and without CUDA.
 function(lariat_add_cuda target)
   if(NOT LARIAT_HAS_CUDA)
     target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/kernels/cuda/cuda_missing.cpp)
@@ -60,7 +60,7 @@ function(lariat_add_cuda target)
                                  ${CMAKE_SOURCE_DIR}/kernels/cuda/launch_queue.cpp)
   target_compile_options(lariat_cuda PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
-  # Of cuBLAS only the headers: blas.cpp loads it. A program that needs no CUDA library starts without any.
+  # Only the headers of cuBLAS: blas.cpp loads the library. A program without CUDA libraries still starts.
   target_link_libraries(lariat_cuda PRIVATE lariat_options CUDA::cudart_static)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:lariat_cuda>)
   target_link_libraries(${target} INTERFACE $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})

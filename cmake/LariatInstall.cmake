@@ -1,4 +1,4 @@
-# `cmake --install`: the program, its completion for bash and its man page; the library, its headers and a CMake package.
+# `cmake --install`: the program, its bash completion and man page; the library, its headers and a CMake package.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -6,15 +6,14 @@ install(TARGETS lariat)
 install(FILES scripts/completion/lariat.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
         RENAME lariat)
 
-# The man page is what the program says of itself.
+# The program generates its man page.
 if(NOT CMAKE_CROSSCOMPILING)
   add_custom_command(OUTPUT lariat.1 COMMAND lariat __man > lariat.1 DEPENDS lariat VERBATIM)
   add_custom_target(lariat_man ALL DEPENDS lariat.1)
   install(FILES ${CMAKE_BINARY_DIR}/lariat.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 
-# Sources and users include "engine/runtime/session.h": include/lariat is the folder to search. Of the backends
-# there is only what makes one.
+# Sources and users include "engine/runtime/session.h" relative to include/lariat. Backends: only the factories.
 set(LARIAT_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR}/lariat)
 install(DIRECTORY kernels models engine DESTINATION ${LARIAT_INCLUDE_DIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def"
         REGEX "(kernels/(cpu|cuda|reference)|engine/eval)$" EXCLUDE)

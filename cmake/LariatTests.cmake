@@ -1,8 +1,7 @@
-# Test programs of GoogleTest in ctest: one test of ctest for each test suite, as a process for each of thousands of tests would
-# take longer to start than most of them take to run.
+# One ctest test per GoogleTest suite: a process for each of thousands of tests would mostly start up.
 #   lariat_discover_suites(PROGRAM PREFIX [PROPERTIES...])
-# adds PREFIX.SUITE for every suite of the program, once that is built. A suite of which every test is skipped counts as
-# skipped (tests/main.cpp answers 77).
+# adds PREFIX.SUITE for every suite of the built program. A suite counts as skipped if all its tests are skipped
+# (tests/main.cpp returns 77).
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(LARIAT_TESTS_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
   function(lariat_discover_suites program prefix)
@@ -19,14 +18,14 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-# As a script, after the program was linked: writes LIST, which ctest reads.
+# Script mode, after linking the program: writes LIST for ctest.
 execute_process(COMMAND ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[^\n]+" lines "${output}")
 set(suite "")
 set(script "")
 macro(end_suite)
   if(NOT suite STREQUAL "")
-    # Long suites are likely those of many tests: begun first, none of them is left to one core at the end.
+    # Starts suites with many tests first, so no long suite is left to one core at the end.
     string(APPEND script "add_test([==[${PREFIX}.${suite}]==] [==[${PROGRAM}]==] --gtest_brief=1 "
       "[==[--gtest_filter=${suite}.*]==])\n"
       "set_tests_properties([==[${PREFIX}.${suite}]==] PROPERTIES COST ${count} ${PROPERTIES})\n")

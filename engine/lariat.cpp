@@ -26,7 +26,7 @@ std::unique_ptr<Backend> open_backend(const OpenOptions& options) {
   return std::make_unique<CpuBackend>(options.threads);
 }
 
-// Warns of the first tensor that holds NaN or infinite values.
+// Returns a function that warns about the first tensor with NaN or infinite values.
 std::function<void()> on_not_finite(const OpenOptions& options, const Model& model) {
   return [warn = options.warn, tensors = model.files.tensors, file = model.spec.file.string(),
           warned = std::make_shared<bool>(false)] {
@@ -37,7 +37,7 @@ std::function<void()> on_not_finite(const OpenOptions& options, const Model& mod
           fmt::format("{}: tensor '{}' holds {} of {}", found->file.string(), found->tensor.substr(0, 200),
                       counted(found->values, "NaN or infinite value", "NaN or infinite values"), found->of);
     }
-    warn(what + "; what follows is worth nothing");
+    warn(what + "; all further output is invalid");
   };
 }
 
@@ -46,8 +46,8 @@ std::function<void(const Saturation&)> on_saturated(const OpenOptions& options) 
     if (std::exchange(*warned, true)) return;
     const bool keys = found.keys > 0, values = found.values > 0;
     warn(
-        fmt::format("{} numbers of the cached {} are beyond f16 and were cut to 65504, so that the results "
-                    "are not the model's; use `kv_dtype` {}bf16",
+        fmt::format("{} numbers of the cached {} exceed f16 and were clamped to 65504, so the results "
+                    "deviate from the model; use `kv_dtype` {}bf16",
                     found.keys + found.values,
                     keys && values ? "keys and values"
                     : keys         ? "keys"
@@ -58,7 +58,7 @@ std::function<void(const Saturation&)> on_saturated(const OpenOptions& options) 
   };
 }
 
-// Warns of settings of the session that do worse than others would.
+// Warns about slow or inaccurate settings.
 void warn_of_settings(Engine& engine) {
   const SessionOptions& session = engine.session_options;
   const DType k = session.k_dtype, v = session.v_dtype;
@@ -71,8 +71,8 @@ void warn_of_settings(Engine& engine) {
   const auto fast_attention = engine.backend->traits().fast_attention;
   if (!fast_attention(k, v, head_dim) && fast_attention(DType::kF16, DType::kF16, head_dim)) {
     engine.warnings.push_back(
-        fmt::format("attention over {} keys and {} values does not run on the tensor cores, which takes "
-                    "several times longer; use `kv_dtype` f16",
+        fmt::format("attention over {} keys and {} values does not use the tensor cores and is "
+                    "several times slower; use `kv_dtype` f16",
                     name_of(k), name_of(v)));
   }
 }
@@ -88,7 +88,7 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   if (options.reads == Reads::kChat &&
       !(engine.chat = ChatTemplate::load(files.texts, *engine.tokenizer, options.template_variables))) {
     throw Error(path.string() +
-                ": there is no chat template (chat_template.jinja, or chat_template in "
+                ": no chat template (chat_template.jinja, or chat_template in "
                 "tokenizer_config.json; of a GGUF file, tokenizer.chat_template); use an instruct model, or "
                 "generate with "
                 "the markers in the prompt");
@@ -104,7 +104,7 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
           : parse_position_method(options.position_method, rope.original_ctx, options.max_ctx);
   check_position_method(engine.session_options.positions, spec);
   if (options.quantize && options.dtype)
-    throw UsageError("`quantize` says how weights are stored, so `dtype` cannot; leave one of them out");
+    throw UsageError("`quantize` and `dtype` contradict each other; remove one of them");
   const std::optional<WeightFormat> requested = options.quantize ? options.quantize : options.dtype;
   engine.backend = open_backend(options);
   if (options.random_weights) {
@@ -134,8 +134,8 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
 SessionOptions Engine::session_for(const RopeScaling& rope) const {
   SessionOptions other = session_options;
   other.rope = rope;
-  // A step smaller than half an ulp would be rounded away: re-rotating at every token asks for f32. Values
-  // are floats by default, even when projections are quantised.
+  // Re-rotation at every token needs f32: a step below half an ulp would be lost. The default value dtype is
+  // a float dtype even with quantized weights.
   const bool every_token = options.rope_steps == 0 && rope.depends_on_length();
   other.k_dtype = options.kv_dtype.keys.value_or(every_token ? DType::kF32 : DType::kF16);
   const DType embed = model.weights.embed.m.dtype;

@@ -7,7 +7,7 @@
 namespace lariat {
 namespace {
 
-// The setting that a key of find_rope_problem comes from.
+// Maps a key of find_rope_problem to its setting.
 std::string setting_of(const std::string& key) {
   if (key == "factor") return "`rope_factor`";
   if (key == "original_max_position_embeddings") return "`rope_original_ctx`";
@@ -20,8 +20,8 @@ std::string longer_than_trained(const RopeScaling& rope) {
          " is larger than max_position_embeddings, " + std::to_string(rope.max_position_embeddings);
 }
 
-// A preset: a rope_scaling or rope_parameters object, or a config that has one. Of a config all RoPE keys
-// and max_position_embeddings count; the head's size is the model's. An `original_ctx` beats the file.
+// Reads a preset: a rope_scaling or rope_parameters object, or a config with one. A config's RoPE keys and
+// max_position_embeddings count, its head size does not. `original_ctx` overrides the file.
 RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& own,
                         std::optional<int64_t> original_ctx) {
   const nlohmann::json object = read_json_object(file);
@@ -37,7 +37,7 @@ RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& ow
   if (!is_config && !fields.has("rope_type") && !fields.has("type"))
     fields.fail("rope_type", "expected a rope_scaling or rope_parameters object, or a config with one");
   RopeScaling rope = is_config ? read_rope(fields, defaults) : parse_rope_scaling(fields, defaults);
-  // A preset for a model of longer training, unlike a model's own scaling, does not fit.
+  // Unlike a model's own scaling, a preset for a longer trained length does not fit.
   if (rope.original_ctx > rope.max_position_embeddings)
     throw Error(file.string() + ": \"original_max_position_embeddings\": " + longer_than_trained(rope));
   return rope;
@@ -63,7 +63,7 @@ RopeScaling with_scaling(const RopeScaling& base, const RopeOptions& options) {
                      "; give one of them");
   }
   if (type == RopeType::kDefault && options.factor)
-    throw UsageError("`rope_factor` makes no sense with `rope_scaling` " + *options.scaling);
+    throw UsageError("`rope_factor` does not apply to `rope_scaling` " + *options.scaling);
   if (base.type == type) return base;
   if (type == RopeType::kLongRope) {
     throw UsageError(
@@ -104,7 +104,7 @@ RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {
   if (options.factor) rope.factor = *options.factor;
   if (options.original_ctx) rope.original_ctx = *options.original_ctx;
   if (options.theta) rope.theta = *options.theta;
-  // A checkpoint may have either of them; whoever asks for one has mistaken the setting.
+  // A checkpoint may have such values; an option with them is a mistake.
   if (options.factor && *options.factor < 1.0)
     throw UsageError("`rope_factor`: expected a number from 1 to 1000000");
   if (options.original_ctx && *options.original_ctx > rope.max_position_embeddings)

@@ -9,18 +9,17 @@
 
 namespace lariat {
 
-// The words that users write for scalings: any case, "none" for "default", and "su", as the first Phi-3 has
-// it, for "longrope". Throws UsageError.
+// Parses the name of a scaling in any case, with the aliases "none" (default) and "su" (longrope, from the
+// first Phi-3). Throws UsageError.
 RopeType parse_rope_type(std::string_view name);
-// The one spelling in which scalings are listed and compared: "YaRN" is "yarn", "default" is "none".
+// Canonical name of a scaling for lists and comparisons: "YaRN" is "yarn", "default" is "none".
 std::string plain_scaling_name(std::string_view name);
-// Whether a scaling stretches by a factor that has to be chosen beforehand, as the static ones do but for
-// longrope, which has lists of its own.
+// Whether a scaling needs a factor: every static scaling except longrope, which has its own lists.
 bool needs_factor(RopeType type);
 std::string known_scalings(std::string_view separator);  // "none, linear, ...", for errors and help
 
-// How a model's RoPE is to be stretched. What is unset is the model's own. Errors call the members by the
-// names of settings: `rope_scaling`, `rope_factor`, `rope_original_ctx`, `rope_theta`, `rope_config`.
+// RoPE scaling options; unset: the model's own. Errors name the settings: `rope_scaling`, `rope_factor`,
+// `rope_original_ctx`, `rope_theta`, `rope_config`.
 struct RopeOptions {
   std::optional<std::string> scaling{};
   std::optional<double> factor{};
@@ -39,7 +38,7 @@ struct RopeOptions {
 // Throws UsageError naming the setting, or Error naming the file and the key.
 RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options);
 
-// The longest sequence that the model and its scaling are meant for; unset if the scaling grows without end.
+// The longest sequence that the model and its scaling support; unset for a scaling without a limit.
 std::optional<int64_t> reach_of(const RopeScaling& rope);
 
 }  // namespace lariat

@@ -4,10 +4,9 @@
 
 #include "kernels/tensor.h"
 
-// The one place where f32, f16 and bf16 are converted to each other, one value at a time. Every widening is
-// exact; every narrowing rounds to nearest, ties to even; a NaN stays a NaN (quiet, its sign and what fits of
-// its payload kept); what is too large becomes an infinity. The vector versions (kernels/cpu/simd-inl.h) and
-// the device versions must agree with these bit by bit.
+// Scalar conversions between f32, f16 and bf16. Widening is exact; narrowing rounds to nearest, ties to even.
+// A NaN stays a quiet NaN with its sign and upper payload; overflow becomes infinity. The vector versions
+// (kernels/cpu/simd-inl.h) and the device versions must be bitwise identical.
 namespace lariat {
 
 constexpr float bf16_to_f32(uint16_t value) {
@@ -17,7 +16,7 @@ constexpr float bf16_to_f32(uint16_t value) {
 constexpr uint16_t f32_to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<uint16_t>((bits >> 16) | 0x40U);
-  const uint32_t half_or_just_below = 0x7fffU + ((bits >> 16) & 1U);  // the tie goes to the even neighbour
+  const uint32_t half_or_just_below = 0x7fffU + ((bits >> 16) & 1U);  // ties go to the even neighbour
   return static_cast<uint16_t>((bits + half_or_just_below) >> 16);
 }
 
@@ -40,10 +39,10 @@ constexpr uint16_t f32_to_f16(float value) {
   uint32_t half = 0;
   if (magnitude > 0x7f800000U) {
     half = 0x7e00U | ((magnitude >> 13) & 0x3ffU);
-  } else if (magnitude >= 0x477ff000U) {  // 65520: half way between the largest f16 and what would follow it
+  } else if (magnitude >= 0x477ff000U) {  // 65520: midpoint of the largest f16 and 65536
     half = 0x7c00U;
   } else if (magnitude < 0x38800000U) {
-    // Below 2^-14 an f16 is a multiple of 2^-24, which is the ulp of 0.5F: adding 0.5F rounds to it.
+    // Below 2^-14, f16 is a multiple of 2^-24, the ulp of 0.5F: adding 0.5F rounds to this multiple.
     half = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
   } else {
     half = (magnitude + 0xfffU + ((magnitude >> 13) & 1U) - 0x38000000U) >> 13;
@@ -51,11 +50,11 @@ constexpr uint16_t f32_to_f16(float value) {
   return static_cast<uint16_t>(sign | half);
 }
 
-// The value that `value` has after a round trip through bf16 (f16).
+// Round trip through bf16 (f16).
 constexpr float round_to_bf16(float value) { return bf16_to_f32(f32_to_bf16(value)); }
 constexpr float round_to_f16(float value) { return f16_to_f32(f32_to_f16(value)); }
 
-// Element `index` of host memory that holds `dtype`.
+// Element `index` of a host array of `dtype`.
 inline float load_f32(const void* data, DType dtype, int64_t index) {
   if (dtype == DType::kF32) return static_cast<const float*>(data)[index];
   const uint16_t bits = static_cast<const uint16_t*>(data)[index];

@@ -5,7 +5,7 @@
 
 namespace lariat {
 
-// "1 token", "2 tokens"; `plural` where an s does not make it.
+// "1 token", "2 tokens"; `plural` overrides the default plural in s.
 template <std::integral T>
 std::string counted(T n, std::string_view noun, std::string_view plural = {}) {
   std::string text = std::to_string(n) + " ";

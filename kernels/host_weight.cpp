@@ -13,7 +13,7 @@
 namespace lariat {
 namespace {
 
-// Room for what a form has of one row.
+// Buffers for one quantized row.
 class RowOfCodes {
  public:
   explicit RowOfCodes(const Matrix& m)
@@ -26,7 +26,7 @@ class RowOfCodes {
     float *scales = scales_.data(), *minima = scales + layout_.scales(), *outer = minima + layout_.scales();
     return {codes_.data(), scales, minima, outer, outer + layout_.blocks()};
   }
-  // What the codes stand for; values: of each code.
+  // Dequantizes the row; values: the value of each code.
   void floats(const std::array<float, 256>& values, float* to) {
     const auto& [codes, scales, minima, outer, outer_minima] = room();
     for (int64_t g = 0; g < layout_.scales(); ++g) {
@@ -43,7 +43,7 @@ class RowOfCodes {
  private:
   const Matrix& m_;
   const QuantLayout layout_;
-  std::vector<uint8_t> codes_;  // those of a last group that there are no inputs for are zero
+  std::vector<uint8_t> codes_;  // padding of the last group is zero
   std::vector<float> scales_;
 };
 
@@ -58,7 +58,7 @@ void store_scale(ScaleType type, float value, uint8_t* to) {
   }
 }
 
-// Whether a scale's group has the NaN of 8-bit floats, which kernels do not look for.
+// Whether a group has an FP8 NaN, which kernels do not check.
 bool has_nan(const CodeRow& from, const QuantLayout& layout, int64_t g) {
   if (layout.form.grouping.code != Code::kE4M3 || layout.nested()) return false;
   const uint8_t* const first = from.codes + g * layout.size();
@@ -66,7 +66,7 @@ bool has_nan(const CodeRow& from, const QuantLayout& layout, int64_t g) {
   return std::any_of(first, first + count, [](uint8_t code) { return (code & 0x7f) == 0x7f; });
 }
 
-// Puts row `row` where `to` has it, whose bytes there are zero.
+// Writes row `row` to its positions in `to`, which must be zero there.
 void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_t* to) {
   const Grouping& grouping = layout.form.grouping;
   for (int64_t g = 0; g < layout.scales(); ++g) {
@@ -93,7 +93,7 @@ void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_
   }
 }
 
-// Floats from a reader, without a copy where the dtypes are equal.
+// Reads float rows, without a copy if the dtypes are equal.
 void read_float_rows(const HostWeight& from, int64_t first_row, const Matrix& to) {
   std::vector<float> row(static_cast<size_t>(to.cols));  // wide enough for any dtype
   const bool same = from.m.dtype == to.dtype;
@@ -111,7 +111,7 @@ void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, 
   auto* const bytes = static_cast<uint8_t*>(to.data);
   RowOfCodes row(to);
   for (int64_t r = first * kQuantRows; r < std::min(last * kQuantRows, to.rows); ++r) {
-    // Tile by tile: what is cleared is still in the caches when the rows go there.
+    // Clears tile by tile: a cleared tile is still cached when its rows are written.
     if (r % kQuantRows == 0)
       std::fill_n(bytes + r / kQuantRows * layout.tile_bytes(), layout.tile_bytes(), uint8_t{0});
     from.read_row(first_row + r, row.room());

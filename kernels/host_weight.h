@@ -7,22 +7,20 @@
 
 namespace lariat {
 
-// Destination of one row of a weight: its codes, one byte each, with their scales, or the bytes of its
-// floats. A group's scale is scales[g], nested: outer[b] * scales[g] with small integers for scales; its
-// minimum likewise.
+// Destination of one row of a weight: quantized values, one byte each, with scales, or the bytes of floats.
+// Group g has the scale scales[g], or nested outer[b] * scales[g] with integer scales[g]. Minima likewise.
 struct CodeRow {
   uint8_t* codes;
-  // One for each Grouping::size inputs; minima if the form has any.
+  // One per Grouping::size inputs; minima only if the format has minima.
   float *scales = nullptr, *minima = nullptr;
-  // One for each Grouping::block inputs, nested alone.
+  // One per Grouping::block inputs, nested only.
   float *outer = nullptr, *outer_minima = nullptr;
 };
 
-// A weight [outputs, inputs] before a backend has it: floats in host memory, which must outlive it, or codes
-// or floats that a reader makes row by row.
+// Weight [outputs, inputs] before load: non-owned floats in host memory, or a reader that produces rows.
 struct HostWeight {
-  Matrix m;  // the floats in memory; of a reader the form and the shape alone
-  // Fills all that the form has of a row. Called by several threads. Empty: m has data.
+  Matrix m;  // float data; with a reader only format and shape
+  // Writes one row; called by several threads. Empty: m has data.
   std::function<void(int64_t row, const CodeRow& to)> read_row;
 
   HostWeight(const Matrix& floats) : m(floats) {}  // NOLINT(google-explicit-constructor): most are
@@ -31,16 +29,15 @@ struct HostWeight {
       : m(nullptr, form, rows, cols), read_row(std::move(read)) {}
 };
 
-// The one way from host forms into what kernels read (kernels/quant.h), for matrices `to` in host memory. Row
-// r of `to` is row first_row + r of the weight.
+// Conversions of host weights to kernel layouts (kernels/quant.h). `to` is in host memory; its row r is row
+// first_row + r of the weight.
 
-// Codes -> the tiles [first, last) of `to`, which has their form: taken over as they are.
+// Copies quantized values verbatim to tiles [first, last) of `to`, which has the same format.
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last);
-// Either -> all rows of `to`, floats.
+// Converts any host weight to float rows of `to`.
 void read_floats(const HostWeight& from, int64_t first_row, const Matrix& to);
-// Either -> `to`, in any form; one value at a time. Floats become codes of the forms that are made
-// here: quantize() of kernels/quant.h, or searched (kernels/search_quant.h). The CPU's own:
-// kernels/cpu/lay_out_rows.h.
+// Converts any host weight to any format, one value at a time. Floats are quantized by quantize()
+// (kernels/quant.h) or by search (kernels/search_quant.h). CPU version: kernels/cpu/lay_out_rows.h.
 void lay_out(const HostWeight& from, const Matrix& to);
 
 }  // namespace lariat

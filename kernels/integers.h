@@ -4,8 +4,7 @@
 
 namespace lariat {
 
-// a / b rounded up, and a rounded up to a multiple of b, for a >= 0 and b > 0. The caller sees to it that a +
-// b does not overflow.
+// a / b rounded up, and a rounded up to a multiple of b. Requires a >= 0, b > 0 and no overflow of a + b.
 template <class T>
 constexpr T ceil_div(T a, T b) {
   return (a + b - 1) / b;
@@ -16,7 +15,7 @@ constexpr T round_up(T a, T b) {
   return ceil_div(a, b) * b;
 }
 
-// body(std::integral_constant<int, n>()) for an n from 1 to kMost: for kernels that are made for each n.
+// Calls body(std::integral_constant<int, n>()) for an n from 1 to kMost, for kernels compiled per n.
 template <int kMost, class Body>
 void with_count(int64_t n, const Body& body) {
   if constexpr (kMost > 1) {

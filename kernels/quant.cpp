@@ -34,7 +34,7 @@ constexpr float kFp4[16] = {0.0F,       0.0625F / 12, 8.0F / 12,  12.0F / 12,   
                             2.0F / 12,  3.0F / 12,    -0.0F,      -0.0625F / 12, -8.0F / 12, -12.0F / 12,
                             -4.0F / 12, -6.0F / 12,   -2.0F / 12, -3.0F / 12};
 
-// An 8-bit float with 4 bits of exponent and 3 of mantissa (arXiv 2209.05433): no infinities, one NaN.
+// FP8 E4M3 (arXiv 2209.05433): no infinities, one NaN.
 float e4m3(uint8_t bits) {
   const int exponent = bits >> 3 & 15, mantissa = bits & 7;
   const float magnitude = (bits & 0x7f) == 0x7f ? std::numeric_limits<float>::quiet_NaN()
@@ -50,7 +50,7 @@ struct Group {
 
 int nearest(float value) { return static_cast<int>(std::nearbyint(value)); }
 
-// The largest magnitude; NaN when a value is not finite.
+// Largest magnitude; NaN if any value is not finite.
 float peak(const float* values, int64_t count) {
   float largest = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -85,7 +85,7 @@ Group quantize_group(const float* w, DType dtype) {
   return dtype == DType::kQ8 ? q8_group(w, largest) : q4_group(w, largest);
 }
 
-// A scale, or a minimum, as it is stored at these places.
+// Decodes the scale or minimum at these addresses.
 float stored_scale(const QuantLayout& layout, const uint8_t* inner, const uint8_t* outer) {
   const auto half = [](const uint8_t* at) { return static_cast<uint16_t>(at[0] | at[1] << 8); };
   switch (layout.form.grouping.scales) {

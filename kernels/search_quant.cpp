@@ -12,24 +12,24 @@
 namespace lariat {
 namespace {
 
-// Sums are of four lanes, on any processor in the same order.
+// Sums use four lanes, in the same order on any processor.
 using Four = float __attribute__((vector_size(16)));
 using FourInts = int32_t __attribute__((vector_size(16)));
 constexpr int64_t kFours = kSearchGroup / 4;
 
 constexpr float kSteps[] = {-1.0F, -0.4F, 0.2F, 0.6F, 1.0F,
                             1.4F,  1.8F,  2.2F, 2.8F};  // added to the largest code
-constexpr int kNear = 3;                                // S is tried so far to both sides
-constexpr float kSmallest = 0x1p-100F, kReach = 8e6F;   // what a group's range may be
+constexpr int kNear = 3;                                // search radius of S
+constexpr float kSmallest = 0x1p-100F, kReach = 8e6F;   // limits of a group's range
 
-// A group's values less the middle of their range, which keeps differences of sums exact enough.
+// A group's values minus the middle of their range, for accurate differences of sums.
 struct Group {
   Four x[kFours];
   float middle, range;  // range: NaN or infinite if a value is
   float sum, squares;   // of x
 };
 
-// value ~ scale * code + minimum, in x's terms
+// x ~ scale * code + minimum
 struct Line {
   float scale = 0, minimum = 0, error = 0;
 };
@@ -44,7 +44,7 @@ Group load_group(const float* w, int64_t count) {
   Group group{};
   bool finite = true;
   float low = w[0], high = w[0];
-  for (int64_t i = 0; i < kSearchGroup; ++i) {  // a group that is cut off repeats itself
+  for (int64_t i = 0; i < kSearchGroup; ++i) {  // repeats a partial group
     const float value = w[i < count ? i : i % count];
     group.x[i / 4][i % 4] = value;
     low = std::min(low, value);
@@ -64,7 +64,7 @@ Group load_group(const float* w, int64_t count) {
   return group;
 }
 
-// (x - minimum) / scale, rounded; what is absurd ends at one of the ends.
+// (x - minimum) / scale, rounded and clamped to [0, largest].
 FourInts codes_of(Four x, float minimum, float inverse, float largest) {
   const Four zero{}, most = zero + (largest + 0.5F), place = (x - minimum) * inverse + 0.5F;
   const Four above = place > zero ? place : zero;
@@ -106,7 +106,7 @@ Line fit_floats(const Group& group, float largest) {
   return best;
 }
 
-// The best S and M, as the scale and minimum of a line whose units are d and dm.
+// Best S and M, as the scale and minimum of a line in units of d and dm.
 Line fit_integers(const Group& group, const Line& line, float d, float dm, float largest) {
   constexpr float kCount = kSearchGroup, kEnd = kLargestScale;
   const auto offset_at = [&](float minimum) {
@@ -118,7 +118,7 @@ Line fit_integers(const Group& group, const Line& line, float d, float dm, float
   const float asked = std::nearbyint(line.scale / d);
   for (float s = std::max(asked - kNear, 1.0F); s <= std::min(asked + kNear, kEnd); ++s) {
     const float scale = d * s, inverse = 1 / scale;
-    float minimum = line.minimum + largest / 2 * (line.scale - scale);  // about the same middle
+    float minimum = line.minimum + largest / 2 * (line.scale - scale);  // keeps the middle approximately
     for (int turn = 0; turn < 2; ++turn) {
       const float offset = offset_at(minimum), rounded = offset * dm - group.middle;
       const Sums sums = code_sums(group, rounded, inverse, largest);
@@ -130,7 +130,7 @@ Line fit_integers(const Group& group, const Line& line, float d, float dm, float
   return best;
 }
 
-// The f16 at or just above a positive value: S and M never need more than kLargestScale.
+// Smallest f16 at or above a positive value: S and M never exceed kLargestScale.
 float f16_above(float value) {
   const uint16_t bits = f32_to_f16(value);
   return f16_to_f32(static_cast<uint16_t>(f16_to_f32(bits) < value ? bits + 1 : bits));
@@ -149,7 +149,7 @@ void search_block_of(const float* w, int64_t cols, float largest, int64_t group0
     lines[g] = fit_floats(groups[g], largest);
     scale = std::max(scale, lines[g].scale);
     minimum = std::max(minimum, std::abs(lines[g].minimum + groups[g].middle));
-    good = good && groups[g].range + std::abs(groups[g].middle) < kReach;  // not if NaN
+    good = good && groups[g].range + std::abs(groups[g].middle) < kReach;  // false for NaN
   }
   float d = f16_above(scale / kLargestScale), dm = f16_above(minimum / kLargestScale);
   if (!good) d = dm = std::numeric_limits<float>::quiet_NaN();

@@ -7,46 +7,42 @@
 
 #include "kernels/tensor.h"
 
-// The whole geometry of a forward pass: which tokens are new, where their sequences stand, with which RoPE
-// frequencies, and how keys and values lie in the pages of a KV cache. All of it is host memory that belongs
-// to the caller and stays as it is during the call it is passed to.
+// Geometry of a forward pass: new tokens, positions of their sequences, RoPE frequencies, and the layout of
+// keys and values in KV cache pages. The caller owns all host memory and keeps it unchanged during a call.
 namespace lariat {
 
-// One sequence's part in a step.
+// Part of one sequence in a step.
 struct StepSequence {
-  int64_t first_position = 0;  // of its first new token
-  int64_t n_tokens = 0;        // new ones; their rows follow those of the sequences before
-  // Its page table, shared by all layers: host array of pages in the backend's memory, the page of a position
-  // at [position / kKvPage], up to that of the last new token.
+  int64_t first_position = 0;  // position of the first new token
+  int64_t n_tokens = 0;        // new tokens; their rows follow the previous sequences' rows
+  // Page table of all layers: host array of backend pages, [position / kKvPage], up to the last token.
   void* const* pages = nullptr;
 };
 
-// One forward pass. Its matrices hold the new tokens of all its sequences, one sequence after the other.
+// One forward pass. Matrices hold the new tokens of all sequences, one sequence after another.
 struct Step {
   std::span<const int32_t> tokens{};  // ids of the new tokens; empty where only the cache is worked on
   std::span<const StepSequence> sequences{};  // in the order of their rows
 };
 
-// What pair `pair` of token i turns by, which is at `place` of its sequence: see SequenceRope.
+// RoPE position of token i (index `place` in its sequence) for dimension pair `pair`; see SequenceRope.
 inline double position_of(std::span<const double> positions, std::span<const uint8_t> axes, int64_t i,
                           int64_t place, size_t pair) {
   if (positions.empty()) return static_cast<double>(place);
   return positions[static_cast<size_t>(axes.empty() ? i : 3 * i + axes[pair])];
 }
 
-// The RoPE frequencies of one sequence of a step.
+// RoPE parameters of one sequence of a step, in host memory.
 struct SequenceRope {
-  std::span<const double> inv_freq;  // rotary_dim / 2 values, radians per position; host memory
-  float q_scale = 1.0F;              // attention_factor^2: see RopeTable::q_scale
-  // Of the step's new tokens; none: each stands at its place in the sequence. Host memory, as all of this.
-  std::span<const double> positions{};
-  // M-RoPE (arXiv 2409.12191): the positions are three for each token (time, height, width), and pair j turns
-  // by number axes[j] of them. Empty: one for each token.
+  std::span<const double> inv_freq;     // rotary_dim / 2 values, radians per position
+  float q_scale = 1.0F;                 // attention_factor^2; see RopeTable::q_scale
+  std::span<const double> positions{};  // of the new tokens; empty: their index in the sequence
+  // M-RoPE (arXiv 2409.12191): three positions per token (time, height, width); pair j uses number axes[j].
+  // Empty: one position per token.
   std::span<const uint8_t> axes{};
-  std::span<const float> whole_q_scale{};  // what each whole query is multiplied with; empty: nothing
-  std::span<const double> phases{};        // added to every token's angles, one per pair; empty: nothing
+  std::span<const float> whole_q_scale{};  // factor of each whole query; empty: 1
+  std::span<const double> phases{};        // added to the angles of every token, one per pair; empty: 0
 
-  // Of token i, at that place.
   double angle(int64_t i, int64_t place, size_t pair) const {
     const double phase = phases.empty() ? 0.0 : phases[pair];
     return position_of(positions, axes, i, place, pair) * inv_freq[pair] + phase;
@@ -57,26 +53,25 @@ struct SequenceRope {
   }
 };
 
-// cos and sin of position * inv_freq for every token of a step: f32 [tokens, rotary_dim / 2] each, in the
-// backend's memory. Dimensions at and above rotary_dim are not rotated (partial_rotary_factor).
+// cos and sin of position * inv_freq for every token of a step: f32 [tokens, rotary_dim / 2] each, in backend
+// memory. Dimensions from rotary_dim on are not rotated (partial_rotary_factor).
 //   half-split  (interleaved = false, HF checkpoints): pair i is (x[i], x[i + rotary_dim/2])
 //   interleaved (Meta, GPT-J):                          pair i is (x[2i], x[2i + 1])
 //   (a, b) -> (a cos - b sin, a sin + b cos)
 struct RopeTable {
   Matrix cos, sin;
-  // f32 [tokens, 1]: what the rotated dimensions of q are multiplied with. transformers multiplies cos and
-  // sin of q and of k by the attention factor; keys here are pure rotations, so q carries its square.
+  // f32 [tokens, 1]: factor of the rotated dimensions of q. transformers scales cos and sin of q and k by the
+  // attention factor; keys here are pure rotations, so q carries the square.
   Matrix q_scale;
-  // The same for all dimensions of q, also of a table that rotates none; empty: 1.
-  Matrix whole_q_scale{};
+  Matrix whole_q_scale{};  // f32 [tokens, 1]: factor of all dimensions of q, rotated or not; empty: 1
   int64_t rotary_dim = 0;
   bool interleaved = false;
 };
 
-// Where the keys that a token sees begin or end: a place in the cache that goes along with the token's own,
-// one by one or in chunks, between two bounds. It never falls as p grows.
+// Begin or end (exclusive) of the visible keys of the token at index p: p, or the start of p's chunk, plus an
+// offset, clamped to [least, most]. Never decreases as p grows.
 struct KeyEdge {
-  static constexpr int32_t kUnbounded = int32_t{1} << 30;  // behind every position
+  static constexpr int32_t kUnbounded = int32_t{1} << 30;  // after every position
   int32_t offset = 0, chunk = 1;
   int32_t least = 0, most = kUnbounded;
   bool operator==(const KeyEdge&) const = default;
@@ -88,15 +83,15 @@ struct KeyEdge {
   }
 };
 
-// A token at place p of its sequence sees the keys at [begin.at(p), end.at(p)), none if that is empty, with
-// its query rotated by `rope`. A key's place is where it lies in the cache, whatever position it is rotated
-// to. Pages that no range reaches are not read, and need not be there.
+// Key range: the token at index p of its sequence sees the keys [begin.at(p), end.at(p)), possibly none, with
+// its query rotated by `rope`. Key indices are cache slots, whatever position the keys are rotated to. Pages
+// outside all ranges are not read and may be missing.
 struct KeyRange {
   KeyEdge begin, end;
   RopeTable rope;
-  bool second = false;  // its keys are the second ones (KvLayer)
+  bool second = false;  // reads the second keys (KvLayer)
 
-  // All keys up to the token's own, or with a window w > 0 the last w of them.
+  // Keys up to the token's own; with a window w > 0 only the last w of these keys.
   static KeyRange causal(const RopeTable& rope, int64_t window) {
     const auto w = static_cast<int32_t>(window < KeyEdge::kUnbounded ? window : KeyEdge::kUnbounded);
     KeyRange seen{{}, {}, rope};
@@ -104,7 +99,7 @@ struct KeyRange {
     seen.end.offset = 1;
     return seen;
   }
-  // At least as many keys as n tokens in a row see together.
+  // Upper bound of the number of keys that n consecutive tokens see together.
   int64_t most_keys(int64_t n) const {
     const int64_t bounds = int64_t{end.most} - begin.least;
     return begin.most < KeyEdge::kUnbounded
@@ -113,20 +108,20 @@ struct KeyRange {
   }
 };
 
-// A re-rotation of the cached keys of one sequence to other RoPE frequencies or positions.
+// Re-rotation of one sequence's cached keys to other RoPE frequencies or positions.
 struct KeyRotation {
   struct Angles {
     std::span<const double> inv_freq;
-    std::span<const double> positions{};  // of all n_positions tokens, as in SequenceRope; may be fractions
+    std::span<const double> positions{};  // of all n_positions tokens, as in SequenceRope; may be fractional
   };
   void* const* pages = nullptr;     // as in StepSequence; null pages are skipped
-  int64_t n_positions = 0;          // from 0 on
-  Angles from, to;                  // to.positions empty: every token keeps its position
+  int64_t n_positions = 0;          // indices [0, n_positions)
+  Angles from, to;                  // empty to.positions: every token keeps its position
   std::span<const uint8_t> axes{};  // as in SequenceRope
 
   bool moves() const { return !to.positions.empty(); }
   std::span<const double> new_positions() const { return moves() ? to.positions : from.positions; }
-  // The difference of the angles in double. A token that keeps its position p turns by p * (f_new - f_old),
+  // Difference of the angles in double. A token that keeps its position p rotates by p * (f_new - f_old),
   // never by the difference of two rounded angles.
   double angle(int64_t place, size_t pair) const {
     const double p = position_of(new_positions(), axes, place, place, pair);
@@ -136,37 +131,32 @@ struct KeyRotation {
   }
 };
 
-// Positions per page of the KV cache. A page is one block of backend memory that holds the keys and values of
-// *all* layers for kKvPage consecutive positions of a sequence; the cache grows, is shared and is copied by
-// pages.
+// Positions per page of the KV cache. A page is one block of backend memory with the keys and values of *all*
+// layers for kKvPage consecutive positions. A cache grows, is shared and is copied by pages.
 inline constexpr int64_t kKvPage = 256;
 
-// The one index function of the cache: element (head, position, d) of keys(page) or values(page).
+// Index of element (head, position, d) in keys(page) or values(page); the only index function of the cache.
 constexpr int64_t kv_index(int64_t head, int64_t position, int64_t d, int64_t head_dim) {
   return (head * kKvPage + position % kKvPage) * head_dim + d;
 }
 
-// Where the scale of a head's kQ8 value at a position is, in bytes from values(page).
+// Byte offset from values(page) to the scale of a head's kQ8 value at a position.
 constexpr int64_t kv_scale_offset(int64_t n_kv_heads, int64_t head_dim, int64_t head, int64_t position) {
   return n_kv_heads * kKvPage * head_dim + int64_t{sizeof(float)} * kv_index(head, position, 0, 1);
 }
 
-// The part of one layer in every page of a cache:
-//
+// Part of one layer in every page of a cache; a head's keys are contiguous in a page:
 //   page + k_offset -> [n_kv_heads][kKvPage][head_dim]   (k_dtype)
 //   page + v_offset -> [n_kv_heads][kKvPage][head_dim]   (v_dtype)
-//
-// so the keys of one head are contiguous inside a page. Keys are stored rotated and without the attention
-// factor. Values, which nothing rotates, may be kQ8: int8, and behind them [n_kv_heads][kKvPage] f32 scales,
-// one for each position of a head (kernels/kv_values.h).
+// Keys are stored rotated, without the attention factor. Values may be kQ8: int8, followed by f32 scales
+// [n_kv_heads][kKvPage] (kernels/kv_values.h).
 struct KvLayer {
   int64_t n_kv_heads = 0;
   int64_t head_dim = 0;
   DType k_dtype = DType::kF16;
   DType v_dtype = DType::kF16;
-  size_t k_offset = 0, v_offset = 0;  // bytes, multiples of 64; equal where the values are the keys (MLA)
-  // Where every key lies once more, rotated to another position, for ranges that see it so; 0: nowhere.
-  size_t second_k_offset = 0;
+  size_t k_offset = 0, v_offset = 0;  // bytes, multiples of 64; equal if the keys are the values (MLA)
+  size_t second_k_offset = 0;         // second copy of all keys, rotated to other positions; 0: none
 
   void* keys(void* page) const { return static_cast<char*>(page) + k_offset; }
   KvLayer with_second_keys() const {
@@ -176,29 +166,28 @@ struct KvLayer {
   }
   void* values(void* page) const { return static_cast<char*>(page) + v_offset; }
 
-  // Its arrays in a page (keys, values, the values' scales, second keys): `bytes` for each position of a
-  // head, those of one at offset + kv_index(head, position, 0, 1) * bytes.
+  // Arrays of this layer in a page (keys, values, scales of values, second keys): `bytes` per head and
+  // position, at offset + kv_index(head, position, 0, 1) * bytes.
   struct Rows {
     size_t offset, bytes;
   };
   std::vector<Rows> rows() const;
 };
 
-// Bytes that a key or a value of one head and position takes in a page, with its scale if it has one.
+// Bytes of a key or value of one head and position in a page, including its scale.
 inline size_t kv_bytes(DType dtype, int64_t head_dim) {
   const auto n = static_cast<size_t>(head_dim);
   return dtype == DType::kQ8 ? n + sizeof(float) : n * size_of(dtype);
 }
 
-// The layout of a page: one KvLayer per layer of the model, and its size.
+// Layout of a page: one KvLayer per layer of the model, and the page size.
 struct KvGeometry {
   std::vector<KvLayer> layers;
   size_t page_bytes = 0;
 
-  // Appends a layer behind those that are there.
   void add_layer(int64_t n_kv_heads, int64_t head_dim, DType k_dtype, DType v_dtype,
                  bool second_keys = false);
-  // Appends a layer that stores a row of `head_dim` values per position, which is key and value in one.
+  // Appends a layer whose row of `head_dim` values per position is both key and value (MLA).
   void add_latent_layer(int64_t head_dim, DType dtype);
 };
 

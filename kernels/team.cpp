@@ -18,18 +18,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A thread that waits looks a few times, which takes one to two microseconds and bridges most gaps between
-// ops. Then it offers its core to whoever has work for it, which costs next to nothing where nobody has, and
-// looks again; after a millisecond it sleeps. Two processes on the same cores so get half of them each: one
-// that only spins takes the core from a thread that it itself, or the other process, waits for.
+// A waiting thread polls a few times: one to two microseconds, which bridges most gaps between ops. Then it
+// yields its core and polls again; after a millisecond it sleeps. Two processes on the same cores thus get
+// half of each; pure spinning would take the core from the awaited thread.
 constexpr int kLooks = 32;
 constexpr auto kAwake = std::chrono::milliseconds(1);
 
-// A member's state. It is told kWanted, takes its share as kBusy and goes back to kIdle; who waits for that
-// to change puts kAsleep or kAwaited in its place before sleeping.
+// State of a member: kWanted requests its share, kBusy runs the share, kIdle ends it. A waiting thread sets
+// kAsleep or kAwaited before it sleeps.
 enum State : int { kIdle, kAsleep, kWanted, kBusy, kAwaited, kEnd };
 
-struct alignas(64) Member {  // a cache line of its own
+struct alignas(64) Member {  // one cache line each
   std::atomic<int> state{kIdle};
   std::thread thread;
 };
@@ -42,7 +41,7 @@ void pause() {
 #endif
 }
 
-// Returns when the state is neither `from` nor `asleep`, which it becomes when this thread goes to sleep.
+// Returns when the state is neither `from` nor `asleep`; sets `asleep` before sleeping.
 void wait_while(std::atomic<int>& state, int from, int asleep) {
   const auto end = Clock::now() + kAwake;
   do {
@@ -55,8 +54,7 @@ void wait_while(std::atomic<int>& state, int from, int asleep) {
   if (state.compare_exchange_strong(from, asleep)) state.wait(asleep);
 }
 
-// Whether this thread runs a body. A member knows it from its start, and needs no memory for it: where there
-// is none, only the caller can say so.
+// Whether this thread runs a body. Members set the flag once, at their start.
 thread_local bool in_body = false;
 
 class Team {
@@ -74,11 +72,10 @@ class Team {
       Member& member = members_.emplace_back();
       try {
         member.thread = std::thread([this, &member, worker = size() - 1] { work(member, worker); });
-      } catch (const std::exception&) {  // no thread, or no memory for one
+      } catch (const std::exception&) {  // no thread or no memory
         members_.pop_back();
-        throw Error(
-            "only " + std::to_string(size()) + " of " + std::to_string(threads) +
-            " threads could be started; use fewer `threads`, or raise the limit on threads or memory");
+        throw Error("`threads`: only " + std::to_string(size()) + " of " + std::to_string(threads) +
+                    " threads started; lower `threads`, or raise the limit on threads or memory");
       }
     }
   }
@@ -111,7 +108,7 @@ class Team {
   void do_share(int worker) {
     try {
       body_(context_, worker);
-    } catch (...) {  // the first one; the caller waits for all before it reads it
+    } catch (...) {  // keeps the first exception; the caller reads exception_ after all shares end
       if (!thrown_.exchange(true)) exception_ = std::current_exception();
     }
   }
@@ -129,11 +126,11 @@ class Team {
     }
   }
 
-  std::deque<Member> members_;  // they stay where they are
+  std::deque<Member> members_;  // stable addresses
   TeamBody body_ = nullptr;
   const void* context_ = nullptr;
   std::atomic<bool> thrown_ = false;
-  std::exception_ptr exception_;  // what the first body threw
+  std::exception_ptr exception_;  // first exception of a body
 };
 
 thread_local Team own_team;

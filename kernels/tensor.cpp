@@ -5,7 +5,7 @@
 namespace lariat {
 
 size_t size_of(DType dtype) {
-  if (is_quantized(dtype)) throw Error(std::string(name_of(dtype)) + " values have no size of their own");
+  if (is_quantized(dtype)) throw Error(std::string(name_of(dtype)) + ": size_of needs a float dtype");
   return dtype == DType::kF32 ? 4 : 2;
 }
 

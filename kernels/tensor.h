@@ -7,18 +7,17 @@
 
 namespace lariat {
 
-// The width of a number. kQ8 and kQ4 are codes of 8 and 4 bits that share scales, for the weights of
-// Backend::linear (kernels/quant.h); cached values may be kQ8 too (KvLayer). Everything else is in one of the
-// first three.
+// Storage type of a number. kQ8 and kQ4 are 8- and 4-bit quantized values with shared scales, for weights of
+// Backend::linear (kernels/quant.h). Cached values may be kQ8 too (KvLayer). Other data is f32, f16, bf16.
 enum class DType : uint8_t { kF32, kF16, kBF16, kQ8, kQ4 };
 
 constexpr bool is_quantized(DType dtype) { return dtype == DType::kQ8 || dtype == DType::kQ4; }
 
-size_t size_of(DType dtype);               // bytes of one element; throws Error for a quantised dtype
+size_t size_of(DType dtype);               // bytes of one element; throws Error for a quantized dtype
 std::string_view name_of(DType dtype);     // "f32", "f16", "bf16", "q8", "q4"
 DType parse_dtype(std::string_view name);  // "f32", "f16" or "bf16"; throws UsageError on any other word
 
-// How the numbers of a matrix are stored. The grouping of floats means nothing.
+// Storage format of a matrix; floats ignore the grouping.
 struct WeightFormat {
   DType dtype = DType::kF32;
   Grouping grouping{};
@@ -29,17 +28,16 @@ struct WeightFormat {
   bool operator==(const WeightFormat&) const = default;
 };
 
-// Rows and columns of a block of a tiled matrix (Matrix::tiled); it has whole blocks, filled up with zeros.
+// Rows and columns of a block of a tiled matrix (Matrix::tiled), which is padded with zeros to whole blocks.
 inline constexpr int64_t kTiledBlock = 32;
 
-// A non-owning row-major matrix in the backend's memory: row r starts at data + r * stride elements.
-// A vector is a matrix of one row. A quantised matrix is one block of memory without rows that could be taken
-// out of it; its stride means nothing.
+// Non-owning row-major matrix in backend memory: row r starts at data + r * stride elements. A vector is a
+// matrix of one row. A quantized matrix is one opaque block, without row access; its stride is unused.
 struct Matrix {
   void* data = nullptr;
   DType dtype = DType::kF32;
-  Grouping grouping{};  // of a quantised matrix
-  bool tiled = false;   // bf16 in the order of AMX tiles (kernels/cpu/amx_pack.h), without rows either
+  Grouping grouping{};  // quantized matrices only
+  bool tiled = false;   // bf16 in AMX tile order (kernels/cpu/amx_pack.h), without row access
   int64_t rows = 0, cols = 0, stride = 0;
 
   Matrix() = default;
@@ -65,7 +63,7 @@ struct Matrix {
     return {static_cast<char*>(data) + first * static_cast<int64_t>(size_of(dtype)), dtype, rows, count,
             stride};
   }
-  // Row r of a matrix that the caller knows to be f32 in host memory.
+  // Row r of an f32 matrix in host memory.
   float* f32(int64_t r = 0) const { return static_cast<float*>(data) + r * stride; }
 };
 

@@ -6,29 +6,27 @@
 
 #include "kernels/tensor.h"
 
-// Weights, which Backend::linear multiplies by. A format of weights is a DType and what load_weight makes of
-// it; the ops do not change with it.
+// Weights of Backend::linear. load_weight handles the weight formats; ops are the same for all formats.
 namespace lariat {
 
-// A matrix [outputs, inputs] in a backend's memory, and its bias: one row of as many outputs, or nothing.
+// Matrix [outputs, inputs] in backend memory and its bias, one row of `outputs` values or empty.
 struct RowBlock {
   Matrix w, bias;
 };
 
-// One matrix or up to three of the same inputs, whose outputs lie side by side: q | k | v, gate | up. In
-// grouped_linear they are alternatives of one shape and dtype: experts, or heads.
+// Up to three matrices with the same inputs and concatenated outputs: q | k | v, gate | up. In
+// grouped_linear: alternatives of one shape and dtype, such as experts or heads.
 struct Weight {
   std::vector<RowBlock> blocks;
-  // Inputs are rounded to this: kF32, as they are; kBF16, for any number of rows, so that a prefill and a
-  // decode step see the same numbers. Quantised blocks round them as kernels/quant.h says.
+  // Rounding of inputs. kF32: none. kBF16: for any number of rows, so that prefill and decode agree.
+  // Quantized blocks: see kernels/quant.h.
   DType compute = DType::kF32;
-  // Inputs had best be stored as this: bf16 where this backend reads them so and they are rounded to it
-  // anyway, which changes no bit and saves memory traffic; else f32, which is right for any weight.
+  // Preferred dtype of inputs: bf16 if the backend reads bf16 and rounds to bf16 anyway (bitwise identical,
+  // less memory traffic), else f32. f32 is valid for any weight.
   DType input = DType::kF32;
-  Matrix biases{};  // of grouped_linear alone: f32 [blocks, outputs], or nothing
+  Matrix biases{};  // grouped_linear only: f32 [blocks, outputs], or empty
 
   explicit operator bool() const { return !blocks.empty(); }
-  // For grouped_linear: a block with its row of biases.
   RowBlock group(size_t i) const {
     return {blocks[i].w, biases ? biases.row_range(static_cast<int64_t>(i), 1) : Matrix()};
   }
@@ -39,15 +37,15 @@ struct Weight {
   }
 };
 
-// One matrix that belongs to somebody else.
+// Non-owning weight with a single block.
 inline Weight weight_of(const Matrix& w, DType compute = DType::kF32) { return {{{w, {}}}, compute}; }
 
-// A kernel's work for one block: out = x w^T + bias.
+// One block's work for a kernel: out = x w^T + bias.
 struct Product {
   Matrix w, bias, out;
 };
 
-// Those of all blocks of a weight that linear multiplies by, side by side in its `out`.
+// The per-block products of one linear call, side by side in `out`.
 inline constexpr size_t kMaxBlocks = 3;
 class Products {
  public:

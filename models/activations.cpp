@@ -7,22 +7,21 @@
 namespace lariat {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // bytes, of each matrix in the memory
+constexpr int64_t kAlignment = 256;  // bytes, for each matrix in the memory
 
-// Columns of a layer's queries, with latent attention in the longer of their two forms, and of its keys or
-// values.
+// Columns of a layer's queries; with latent attention, of the longer of both kinds.
 int64_t q_size(const AttentionSpec& attention) {
   return attention.n_heads * std::max(attention.head_dim, attention.latent.query_dim());
 }
 
 int64_t kv_size(const AttentionSpec& attention) { return attention.n_kv_heads * attention.head_dim; }
 
-// Rounded up, so that what lies behind q, k and v in a block starts on a multiple of kAlignment.
+// Rounded up: the matrix after q, k and v starts at a multiple of kAlignment.
 int64_t qkv_size(const AttentionSpec& attention) {
   return round_up<int64_t>(q_size(attention) + 2 * kv_size(attention), kAlignment / int64_t{sizeof(float)});
 }
 
-// Columns of the inner values; experts have gate and up.
+// Columns of the inner values; experts need gate and up.
 int64_t inner_size(const FeedForwardSpec& feed_forward) {
   const ExpertsSpec& experts = feed_forward.experts;
   const int64_t of_experts = experts.n > 0 ? 2 * experts.router.n_chosen * experts.intermediate_size : 0;
@@ -76,7 +75,7 @@ ActivationMemory::ActivationMemory(const ModelSpec& spec, std::span<const RopeSc
   }
 }
 
-// Lays the matrices of so many tokens out in `memory`; returns how many bytes all of them take.
+// Lays out the matrices of n_tokens tokens in `memory`; returns their total bytes.
 size_t ActivationMemory::lay_out(int64_t n_tokens, std::byte* memory, Activations& to) const {
   size_t end = 0;
   const auto take = [&](int64_t rows, int64_t cols) {
@@ -112,7 +111,7 @@ size_t ActivationMemory::lay_out(int64_t n_tokens, std::byte* memory, Activation
 const Activations& ActivationMemory::for_step(int64_t n_tokens, size_t n_ropes) {
   if (n_tokens > activations_.room || n_ropes != n_ropes_) {
     n_ropes_ = n_ropes;
-    memory_ = Buffer();  // the old memory goes first: the two never exist together
+    memory_ = Buffer();  // freed first: the two allocations never coexist
     activations_.room = 0;
     const int64_t room = std::max(n_tokens, least_);
     memory_ = backend_.allocate(lay_out(room, nullptr, activations_));

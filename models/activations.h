@@ -7,7 +7,7 @@
 
 namespace lariat {
 
-// The first rows * cols floats of a buffer, or of a matrix that has them all.
+// View of the first rows * cols floats of a buffer or matrix.
 inline Matrix f32(const Buffer& buffer, int64_t rows, int64_t cols) {
   return {buffer.data(), DType::kF32, rows, cols};
 }
@@ -15,65 +15,57 @@ inline Matrix f32(const Matrix& matrix, int64_t rows, int64_t cols) {
   return {matrix.data, DType::kF32, rows, cols};
 }
 
-// The activations of a step. Every matrix is f32, has a row for each of the step's tokens unless said
-// otherwise, and is a view into one block of backend memory.
+// Activations of a step: f32 views into one block of backend memory, one row per token unless stated.
 struct Activations {
-  Matrix residual;               // [hidden]: what the layers add to
-  Matrix normed;                 // [hidden]: its norm, which the next block reads; then what that block adds
-  Matrix parallel;               // [hidden]: its other norm, which the feed-forward of a parallel layer reads
-  std::vector<RopeTable> ropes;  // one for each of the model's, and more of the first one's pairs
+  Matrix residual;               // [hidden]: residual stream
+  Matrix normed;                 // [hidden]: norm of the residual for the next block, then the block's output
+  Matrix parallel;               // [hidden]: second norm, for the feed-forward of a parallel layer
+  std::vector<RopeTable> ropes;  // one per RoPE of the model, then more with the first one's pairs
 
-  // The memory that a layer works in: queries, keys, values and what is attended; then the inner values of
-  // its feed-forward, of experts before the product with up and after it. A layer divides it by its own
-  // widths.
+  // Working memory of a layer, divided by the layer's widths: queries, keys, values and attention output;
+  // then the feed-forward's inner values, or gate and up of the experts.
   Matrix block;
 
-  // For experts, as wide as the layer with most of them needs it: the router's logits [n], the chosen experts
-  // with their weights [n_chosen], and what each makes of its token, [tokens * n_chosen, hidden].
+  // Experts, sized for the largest layer: router logits [n], ids and weights of chosen experts [n_chosen],
+  // and their outputs, [tokens * n_chosen, hidden].
   Matrix router_logits, expert_ids, expert_weights, expert_outputs;
 
-  // For latent attention, as wide as the widest layer needs it: the row that queries are made of [q_rank],
-  // and a part of each head's query, or its values [n_heads * size].
+  // Latent attention, widest layer: queries' latent row [q_rank], part of queries or values [n_heads * size].
   Matrix latent_row, latent_heads;
 
-  int64_t room = 0;  // tokens that there is memory for
+  int64_t room = 0;  // capacity in tokens
   int64_t n_tokens() const { return residual.rows; }
-  // The table that a layer rotates with (AttentionSpec::rope); with -1 one of no pairs.
+  // cos/sin table of a layer (AttentionSpec::rope); -1: a table without pairs.
   RopeTable rope(int index) const;
-  // The choice of a layer's experts.
   Routing routing(int64_t n_chosen) const {
     return {static_cast<int32_t*>(expert_ids.data), f32(expert_weights, n_tokens(), n_chosen)};
   }
 };
 
-// A matrix's memory as what a linear reads of it (Weight::input).
+// A matrix's memory viewed as the input of a linear (Weight::input).
 inline Matrix as(const Matrix& matrix, DType dtype) { return {matrix.data, dtype, matrix.rows, matrix.cols}; }
 
-// A layer's attention divides the block: q, k and v side by side in the rows of one matrix, and behind it the
-// result of attention, [tokens, as many columns as q].
+// Attention's division of the block: q, k and v side by side in the rows of one matrix, then the attention
+// output, [tokens, columns of q].
 struct QkvBlock {
   Matrix all, q, k, v, attended;
 };
 QkvBlock qkv_of(const Activations& a, const AttentionSpec& attention);
-// The block of latent attention, with queries of so many columns: its k is the row that goes to the cache,
-// and each lies in a matrix of its own. No v.
+// Division for latent attention with q_cols query columns, a matrix each: k is the cached row; no v.
 QkvBlock latent_qkv_of(const Activations& a, const AttentionSpec& attention, int64_t q_cols);
 
-// The memory of a decoder's activations: one allocation, so that steps of one length find everything at the
-// same place, which a backend may have recorded.
+// Memory of a decoder's activations: one allocation, since a backend may record addresses of equal steps.
 class ActivationMemory {
  public:
-  // least: tokens that there is room for from the first step on; a longer step has it made larger. Host
-  // memory that no step reaches is never touched.
+  // least: initial capacity in tokens; a longer step reallocates. Host memory is touched only when used.
   ActivationMemory(const ModelSpec& spec, std::span<const RopeScaling> ropes, Backend& backend,
                    int64_t least);
 
-  // Those of a step of `n_tokens` tokens, valid until the next call. n_ropes: tables of RoPE, those of
-  // `ropes` and more, not fewer than before.
+  // Valid until the next call. n_ropes: number of RoPE tables, at least ropes.size(), never decreasing.
   const Activations& for_step(int64_t n_tokens, size_t n_ropes);
 
  private:
-  // Columns of each matrix, as wide as the widest layer needs it.
+  // Columns of each matrix in the widest layer.
   struct Widths {
     int64_t block = 0, experts = 0, chosen = 0, latent_row = 0, latent_heads = 0;
     bool parallel = false;
@@ -82,7 +74,7 @@ class ActivationMemory {
 
   const ModelSpec& spec_;
   std::span<const RopeScaling> ropes_;
-  size_t n_ropes_ = 0;  // that there is room for
+  size_t n_ropes_ = 0;  // capacity in RoPE tables
   Backend& backend_;
   Widths widths_;
   int64_t least_;

@@ -2,16 +2,15 @@
 
 #include <cstring>
 
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/tensor_names.h"
 #include "models/weight_source.h"
 
 namespace lariat {
 namespace {
 
-// A tied model whose checkpoint holds a head as well: where the two differ, transformers 5 leaves them apart
-// (modeling_utils.py, tie_weights). Returns the head's name where they are equal, so that it needs no
-// reading.
+// Unties a model if its checkpoint has a head other than the embedding, as transformers 5 does
+// (modeling_utils.py, tie_weights). Returns the head's name if they are equal: the head is not read.
 std::string compare_tied(ModelSpec& spec, const Tensors& checkpoint) {
   if (!spec.tie_word_embeddings) return "";
   const Layout layout = layout_of(spec, &checkpoint);
@@ -23,21 +22,20 @@ std::string compare_tied(ModelSpec& spec, const Tensors& checkpoint) {
     return head->name;
   }
   spec.tie_word_embeddings = false;
-  spec.warnings.push_back(
-      head->file.string() + ": tensor '" + head->name + "' differs from '" + embed->name +
-      "', so the two are not tied, as in transformers, though \"tie_word_embeddings\" of " +
-      spec.file.string() + ", or its default, says so");
+  spec.warnings.push_back(head->file.string() + ": tensor '" + head->name + "' differs from '" + embed->name +
+                          "'; \"tie_word_embeddings\" of " + spec.file.string() +
+                          " (or its default) is ignored, as in transformers");
   return "";
 }
 
-// A checkpoint without norms of q and k is of the kind that has none.
+// Disables q and k norms if the checkpoint has none.
 void forget_absent_qk_norms(ModelSpec& spec, const Layout& layout, const Tensors& checkpoint) {
   const std::string name = layout.root + fmt::format(fmt::runtime(spec.names.layer), 0) + spec.names.q_norm;
   if (checkpoint.find(name + ".weight") != nullptr) return;
   for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kNone;
 }
 
-// Names and checks the tensors that a model reads, and reads none.
+// Names and checks the tensors of a model without reading them.
 class CheckedTensors : public Source {
  public:
   explicit CheckedTensors(const Tensors& checkpoint) : checkpoint_(checkpoint) {}

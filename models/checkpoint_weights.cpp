@@ -3,7 +3,6 @@
 #include "models/tensor_names.h"
 #include "models/weight_source.h"
 
-// The weights of a checkpoint, from its tensors.
 namespace lariat {
 namespace {
 
@@ -12,7 +11,7 @@ bool is_contiguous(const Parameter& parameter) {
   return part.of == 0 || part.run == (is_vector(parameter.role) ? parameter.cols : parameter.rows);
 }
 
-// The index in the tensor of a parameter's row r (of a vector: element r).
+// Tensor index of a parameter's row r (vector: element r).
 auto index_in(const RowRange& part) {
   return
       [part](int64_t r) { return part.of == 0 ? r : part.first + r / part.run * part.stride + r % part.run; };
@@ -28,7 +27,7 @@ class CheckpointWeights : public WeightLoader {
   const StoredTensor& tensor(const Parameter& parameter) const {
     return checkpoint_.get(parameter.name, stored_shape(parameter));
   }
-  // In place where the file holds these very floats, else read row by row.
+  // In place if the file holds identical floats, else read row by row.
   HostWeight host(const Parameter& parameter, bool once) override {
     const StoredTensor& from = tensor(parameter);
     const Matrix in_place = is_contiguous(parameter) ? from.rows().m : Matrix();

@@ -5,23 +5,22 @@
 #include <algorithm>
 
 #include "models/families/family.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/generation_config.h"
 #include "models/io/nearest_name.h"
 
 namespace lariat {
 namespace {
 
-// transformers calls the text part of a model with images "qwen2_vl_text".
+// transformers names the text part of a model with images "qwen2_vl_text".
 bool is_type(const Family& family, const std::string& type) {
   return type == family.model_type || type == std::string(family.model_type) + "_text";
 }
 
-// The text_config of a model with an image part: transformers goes by its model_type, whatever else it says.
+// True for the text_config of a model with images; transformers uses its model_type only.
 bool is_inner(const JsonFields& json) { return !json.path("").empty(); }
 
-// The key that says which family a config is of: "architectures", else "model_type". An empty name where
-// there is none.
+// Key and name of a config's family: "architectures", else "model_type". Empty name: missing.
 struct FamilyName {
   const char* key;
   std::string name;
@@ -37,7 +36,7 @@ FamilyName family_name(const JsonFields& json) {
   return by_type ? FamilyName{"model_type", type} : FamilyName{"architectures", name};
 }
 
-// The family that a config names; nullptr when it names none that runs.
+// The supported family of a config; nullptr: none.
 const Family* named_family(const JsonFields& json) {
   const FamilyName given = family_name(json);
   for (const Family& family : families()) {
@@ -48,7 +47,7 @@ const Family* named_family(const JsonFields& json) {
   return nullptr;
 }
 
-// "Llama" of "LlamaForCausalLM": the rest says nothing about which model it is.
+// "Llama" for "LlamaForCausalLM".
 std::string stem(std::string_view name) {
   return std::string(name.substr(0, std::min(name.find("For"), name.find("LMHead"))));
 }
@@ -65,9 +64,9 @@ std::string stem(std::string_view name) {
   std::string question = "; ";
   if (!near.empty()) {
     const std::string_view whole = given.is_type() ? near : families()[static_cast<size_t>(at)].name;
-    question = "; did you mean " + std::string(whole) + ", or is it another model? ";
+    question = "; did you mean " + std::string(whole) + "? ";
   }
-  json.fail(given.key, "no such " + kind + " runs" + question + "docs/models.md lists those that do");
+  json.fail(given.key, "the " + kind + " is not supported" + question + "see docs/models.md");
 }
 
 const Family& find_family(const JsonFields& json) {
@@ -78,15 +77,13 @@ const Family& find_family(const JsonFields& json) {
   const auto other =
       std::ranges::find_if(families(), [&](const Family& each) { return is_type(each, type); });
   const std::string expected(family->model_type);
-  json.fail(
-      "model_type",
-      "\"architectures\" says " + std::string(family->name) + ", whose type is " + expected +
-          (other == families().end()
-               ? ": a model of another kind, with code of its own; to run it as that architecture all the "
-                 "same, write \"" +
-                     expected + "\""
-               : "; transformers goes by model_type: write " + std::string(other->name) + " there, or \"" +
-                     expected + "\" here"));
+  json.fail("model_type",
+            "\"architectures\" says " + std::string(family->name) + ", of type " + expected +
+                (other == families().end()
+                     ? ": another kind of model, with custom code; to run it as that architecture, write \"" +
+                           expected + "\""
+                     : "; transformers goes by model_type: write " + std::string(other->name) +
+                           " there, or \"" + expected + "\" here"));
 }
 
 ModelSpec spec_of(const nlohmann::json& config, const std::filesystem::path& file,
@@ -129,7 +126,7 @@ ConfigRope load_rope(const ModelTexts& texts) {
   }
   if (!family->has_rope) {
     json.fail(json.has("architectures") ? "architectures" : "model_type",
-              "its positions are ALiBi, a bias by distance; there is no RoPE to show");
+              "the model uses ALiBi, a bias by distance; it has no RoPE to show");
   }
   ModelSpec spec = family->read(json);
   result = {spec.rope(), spec.query_scale, spec.position_method, std::move(spec.warnings)};

@@ -6,13 +6,11 @@
 
 namespace lariat {
 
-// A checkpoint's config.json, and its generation_config.json when there is one. Throws Error naming the file
-// and the key.
+// Loads config.json and an optional generation_config.json. Throws Error naming the file and the key.
 ModelSpec load_config(const ModelTexts& texts);
 
-// The RoPE of a config.json: as its family reads it, or of one that does not run by the usual keys:
-// rope_theta, rope_scaling or rope_parameters, and the size of a head. Keys that nobody reads are not looked
-// at.
+// RoPE of a config.json, read by the model's family. For an unsupported model: from rope_theta, rope_scaling
+// or rope_parameters, and the head size. Unread keys are not checked.
 struct ConfigRope {
   RopeScaling rope;
   QueryScale query_scale;
@@ -21,7 +19,7 @@ struct ConfigRope {
 };
 ConfigRope load_rope(const ModelTexts& texts);
 
-// load_config of a config.json's text alone; errors name `file`.
+// load_config for config.json's text alone; errors name `file`.
 ModelSpec parse_config(std::string_view text, const std::filesystem::path& file);
 
 }  // namespace lariat

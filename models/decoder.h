@@ -8,28 +8,25 @@
 
 namespace lariat {
 
-// The forward pass of a decoder, as its ModelSpec describes it, over a backend.
+// Forward pass of a decoder, described by a ModelSpec, on a backend.
 class Decoder {
  public:
-  // ropes: those of the spec, stretched as the session has it. geometry: what a page of the cache holds.
-  // chunk: tokens of a long step, as far as is known. latent_workspace: see LatentAttention. All that is
-  // passed by reference must outlive the decoder.
+  // ropes: RoPEs of the spec, scaled for the session. geometry: layout of a cache page. chunk: expected
+  // tokens of a long step. latent_workspace: see LatentAttention. All references must outlive the decoder.
   Decoder(const ModelSpec& spec, const Weights& weights, std::span<const RopeScaling> ropes,
           const KvGeometry& geometry, Backend& backend, int64_t chunk, int64_t latent_workspace);
 
-  // From now on, every layer shows what it makes (empty: no longer).
+  // Sets the callback for each layer's results; empty: tracing is off.
   void observe(TraceFn trace) { trace_ = std::move(trace); }
 
-  // Runs a step's tokens (ids in [0, vocab_size)) through every layer, writing their keys and values into the
-  // sequences' pages, which have room for the new positions. ropes: for each RoPE of the model the
-  // frequencies of each sequence, which its cached keys are rotated with, and behind them those of further
-  // tables of visible ranges, never fewer than before. visible: the groups of all sequences. Returns the
-  // final hidden states after the last norm, [tokens, hidden] as the head reads them, valid until the next
-  // call.
+  // Runs a step's tokens (ids in [0, vocab_size)) through all layers and writes keys and values to the
+  // sequences' pages, which need free positions. ropes: per RoPE, the frequencies of each sequence's cached
+  // keys, then tables of further visible ranges; never fewer than before. visible: groups of all sequences.
+  // Returns states after the last norm, [tokens, hidden] in the head's dtype, valid until the next call.
   Matrix forward(const Step& step, std::span<const std::vector<SequenceRope>> ropes,
                  std::span<const VisibleGroup> visible);
 
-  // Logits of some rows of forward()'s result: f32 [rows, vocab], valid until the next call.
+  // Logits of rows of forward()'s result: f32 [rows, vocab], valid until the next call.
   Matrix logits(const Matrix& hidden_rows);
 
  private:
@@ -38,14 +35,14 @@ class Decoder {
 
   const ModelSpec& spec_;
   const Weights& weights_;
-  std::span<const VisibleGroup> visible_;  // in this step
+  std::span<const VisibleGroup> visible_;  // groups of this step
   Backend& backend_;
   std::vector<Layer> layers_;
   ActivationMemory activations_;
   AttentionGroups groups_;
   std::optional<LatentAttention> latent_;
   Buffer logits_;
-  Buffer slopes_;  // of ALiBi
+  Buffer slopes_;  // ALiBi slopes
   TraceFn trace_;
 };
 

@@ -7,21 +7,20 @@
 namespace lariat {
 namespace {
 
-// Keys that change what transformers writes: tokens that are banned, forced or weighed; the least length, and
-// an end by the clock; other ways to search and to sample.
+// Unsupported keys that change transformers' output: banned, forced or weighted tokens; minimum length and
+// maximum time; other search and sampling methods.
 constexpr std::string_view kNotDone =
     "suppress_tokens begin_suppress_tokens bad_words_ids force_words_ids constraints sequence_bias "
     "forced_bos_token_id forced_eos_token_id no_repeat_ngram_size encoder_no_repeat_ngram_size "
     "encoder_repetition_penalty exponential_decay_length_penalty guidance_scale token_healing "
     "watermarking_config min_length min_new_tokens max_time num_beams num_beam_groups num_return_sequences "
     "penalty_alpha dola_layers typical_p top_h epsilon_cutoff eta_cutoff";
-// Some of these change nothing at 1, rather than at 0.
+// Keys with neutral value 1 instead of 0.
 constexpr std::string_view kNeutralAtOne =
     "encoder_repetition_penalty guidance_scale num_beams num_beam_groups num_return_sequences typical_p";
 
-// Keys without which the text is the same: the caller says how long; of num_beams; of logits, whose order
-// stays, and which are told of where they are NaN; prompts have their tokens; the KV cache and speed;
-// speculation, which gives the same text; what generate() returns; where the file comes from.
+// Keys that do not change the text: maximum length (set by the caller), beam search, order-preserving changes
+// of logits, prompt tokens, KV cache and speed, exact speculation, results of generate(), file origin.
 constexpr std::string_view kHarmless =
     "max_length max_new_tokens "
     "early_stopping length_penalty diversity_penalty low_memory "
@@ -43,7 +42,7 @@ std::string& append(std::string& names, std::string_view key) {
   return names += (names.empty() ? "" : ", ") + std::string(key.substr(0, 60));
 }
 
-// A text or a list of them.
+// A string or a list of strings.
 std::vector<std::string> read_stop_strings(const JsonFields& json) {
   const nlohmann::json* value = json.find("stop_strings");
   if (value == nullptr) return {};
@@ -69,8 +68,8 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
   const auto read = [&](Setting<float>& setting, const char* key, double lo, double hi) {
     read_setting(setting, [&] { return json.number(key, lo, hi).value_or(setting.value); });
   };
-  // transformers samples only where it is told to, by anything that Python takes for true, and then keeps the
-  // 50 likeliest unless it is told. A top_p above 1 is none to it; a top_k of -1 is vLLM's word for all.
+  // transformers samples only if do_sample is true in Python, then with top_k 50 by default. It ignores a
+  // top_p above 1; vLLM writes top_k -1 for all tokens.
   const bool sampled = is_set(json.find("do_sample"));
   defaults.temperature.value = 1.0F;
   read(defaults.temperature, "temperature", 0.0, 1000.0);
@@ -91,19 +90,19 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
     const bool token = value != nullptr && *value == 0 && key.starts_with("forced_");
     if ((is_set(value) && !neutral) || token) append(ignored, key);
   }
-  add_names(ignored, json, "ignored, though they change what transformers writes", spec);
+  add_names(ignored, json, "ignored, but transformers uses them", spec);
 }
 
 void read_generation_config(const ModelTexts& texts, ModelSpec& spec) {
   const std::string file = texts.file("generation_config.json").string();
   const JsonFields json(texts.object("generation_config.json"), file, "",
                         texts.wording(JsonFields::with_value));
-  // As in transformers' generate(), this file stands for all that config.json says of generating.
+  // As in transformers' generate(), this file replaces config.json's generation keys.
   spec.generation = {};
   read_generation_keys(json, spec);
   if (json.has("eos_token_id")) spec.eos_token_ids.clear();
   add_eos_tokens(json, spec);
-  if (texts.has("qwen.tiktoken")) json.pass_over("chat_format");  // ChatTemplate::load heeds it
+  if (texts.has("qwen.tiktoken")) json.pass_over("chat_format");  // used by ChatTemplate::load
   std::string unknown;
   for (const std::string& key : json.unread_keys()) {
     if (!has_name(kHarmless, key)) append(unknown, key);

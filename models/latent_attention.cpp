@@ -8,10 +8,9 @@
 namespace lariat {
 namespace {
 
-// Steps of up to so many tokens, as decoding has them, attend to the cached rows as they are.
+// Steps of at most this many tokens (decoding) attend to the cached rows directly.
 constexpr int64_t kDecodeTokens = 16;
-// Positions whose rows are read, multiplied and stored at a time: at most so many, and for all heads together
-// no more memory than this.
+// Limits of positions expanded at a time: their number, and their memory for all heads.
 constexpr int64_t kHeadRows = 1024;
 constexpr int64_t kHeadRowBytes = int64_t{32} << 20;
 constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
@@ -21,7 +20,7 @@ Matrix by_head(const Matrix& matrix, int64_t n_heads) {
   return {matrix.data, matrix.dtype, matrix.rows * n_heads, matrix.cols / n_heads};
 }
 
-// Rows t * heads + h belong to head h. Nothing is combined, so there are no weights.
+// Rows t * heads + h belong to head h. Outputs are not combined: there are no weights.
 Routing head_routing(const Buffer& head_ids, int64_t rows, int64_t n_heads) {
   return {static_cast<int32_t*>(head_ids.data()), Matrix(nullptr, DType::kF32, rows, n_heads)};
 }
@@ -40,22 +39,21 @@ int64_t n_pages(const Step& step) {
   return pages;
 }
 
-// The geometry of keys and values of `n` heads.
+// Cache geometry for keys and values of `n` heads.
 KvGeometry geometry_of(const AttentionSpec& spec, int64_t n, DType dtype) {
   KvGeometry geometry;
   geometry.add_layer(n, spec.latent.query_dim(), dtype, dtype);
   return geometry;
 }
 
-// Makes `buffer` at least so large, by powers of two, since a prompt's chunks want more each time.
+// Grows `buffer` to at least `bytes`, by powers of two: each chunk of a prompt needs more.
 bool make_larger(Buffer& buffer, int64_t bytes, Backend& backend) {
   if (buffer.bytes() >= static_cast<size_t>(bytes)) return false;
-  buffer = Buffer();  // the old memory goes first
+  buffer = Buffer();  // the old memory is freed first
   buffer = backend.allocate(std::bit_ceil(static_cast<size_t>(bytes)));
   return true;
 }
 
-// Row t * n_heads + h belongs to head h.
 void write_head_ids(const Buffer& to, int64_t n_heads, Backend& backend) {
   std::vector<int32_t> ids(to.bytes() / sizeof(int32_t));
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i % static_cast<size_t>(n_heads));
@@ -82,8 +80,7 @@ Matrix LatentAttention::attend(const Layer& layer, const Matrix& in, const Pass&
   return by_head ? attend_by_head(layer, block.q, pass) : attend_absorbed(layer, block, pass);
 }
 
-// Queries to q: of each head the part that is rotated, then the other one, as it is or, absorbed, multiplied
-// by U_h^T.
+// Writes queries to q: per head the rotated part, then the rest, multiplied by U_h^T if absorbed.
 void LatentAttention::make_query(const Layer& layer, const Matrix& in, const Matrix& q, bool absorbed,
                                  const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
@@ -105,7 +102,7 @@ void LatentAttention::make_query(const Layer& layer, const Matrix& in, const Mat
   backend_.grouped_linear(nope, weights.k_absorb, heads, rest);
 }
 
-// Attention over the cached rows, which gives a sum of them for each head, and of that the heads' values.
+// Attention over the cached rows; V_h turns each head's sum of rows into values.
 Matrix LatentAttention::attend_absorbed(const Layer& layer, const QkvBlock& block, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
   const KeyRange seen = KeyRange::causal(pass.activations.rope(spec.rope), spec.sliding_window);
@@ -122,11 +119,10 @@ Matrix LatentAttention::attend_absorbed(const Layer& layer, const QkvBlock& bloc
   return values;
 }
 
-// Whether keys and values made for each head cost a step fewer multiply-adds. Absorbed attention works on
-// whole rows, twice, and applies U_h and V_h to each new token; the other way they are applied to each
-// position. Quantised weights stay absorbed: U_h and U_h^T are rounded in groups of their own, and a prompt
-// is to see the weights that decoding sees. The two forms round differently: one the sums that queries are
-// multiplied into, the other, to the cache's dtype, keys and values.
+// True if keys and values per head cost a step fewer multiply-adds. Absorbed attention reads whole rows twice
+// and applies U_h and V_h to each new token; expansion applies them to each position. Quantised weights stay
+// absorbed: U_h and U_h^T are rounded in different groups, and prefill must use the weights of decoding.
+// Absorbed attention rounds the multiplied sums; expansion rounds keys and values to the cache's dtype.
 bool LatentAttention::heads_are_cheaper(const Layer& layer, const Pass& pass) const {
   const AttentionSpec& spec = layer.spec.attention;
   const LatentSpec& latent = spec.latent;
@@ -147,12 +143,12 @@ bool LatentAttention::heads_are_cheaper(const Layer& layer, const Pass& pass) co
   return pairs * saved > (positions - static_cast<double>(n_tokens)) * made;
 }
 
-// Memory for the keys and values of as many heads as fit, and for what they are made of.
+// Allocates keys and values of the largest number of heads that fits, and memory to compute them.
 void LatentAttention::make_room(const Layer& layer, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
   const DType dtype = layer.cache.k_dtype;
   const int64_t pages = n_pages(pass.step);
-  int64_t n_heads = spec.n_heads;  // halved and so on: always a divisor
+  int64_t n_heads = spec.n_heads;  // always a divisor of spec.n_heads
   const auto bytes = [&] {
     return pages * static_cast<int64_t>(geometry_of(spec, n_heads, dtype).page_bytes);
   };
@@ -165,7 +161,7 @@ void LatentAttention::make_room(const Layer& layer, const Pass& pass) {
   const int64_t rows = std::clamp<int64_t>(kHeadRowBytes / (2 * cols * kFloat), 1, kHeadRows);
   make_larger(head_cache_.rows, rows * spec.latent.kv_rank * kFloat, backend_);
   make_larger(head_cache_.k, rows * cols * kFloat, backend_);
-  // A value is shorter than a key: what fills it up is never written, nor wanted, but not to be NaN.
+  // A value is shorter than a key: its padding is never written, but must not be NaN.
   if (make_larger(head_cache_.v, rows * cols * kFloat, backend_)) {
     const std::vector<std::byte> zeros(head_cache_.v.bytes());
     backend_.copy_in(head_cache_.v.data(), zeros.data(), zeros.size());
@@ -188,7 +184,7 @@ void LatentAttention::make_room(const Layer& layer, const Pass& pass) {
 }
 
 // Keys (rotated values, U_h row) and values V_h row of heads [first_head, first_head + head_cache_.n_heads),
-// at every position of the step's sequences. What is rotated has been rotated when it went to the cache.
+// at every position of the step's sequences. The rotated values come rotated from the cache.
 void LatentAttention::make_heads(const Layer& layer, int64_t first_head, const Pass& pass) {
   const LatentSpec& latent = layer.spec.attention.latent;
   const LatentWeights& weights = layer.weights.latent;
@@ -216,7 +212,7 @@ void LatentAttention::make_heads(const Layer& layer, int64_t first_head, const P
   }
 }
 
-// Attention of each head over keys and values of its own.
+// Attention of each head over its own keys and values.
 Matrix LatentAttention::attend_by_head(const Layer& layer, const Matrix& q, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
   const int64_t head_dim = spec.latent.query_dim(), v_dim = spec.latent.v_dim;

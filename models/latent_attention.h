@@ -5,16 +5,16 @@
 
 namespace lariat {
 
-// Latent attention (LatentSpec) and the memory that it needs beside a step's activations. Each head has
-// products of its own, which are those of experts: the head is the expert that its row goes to.
+// Latent attention (LatentSpec) and its memory besides a step's activations. Per-head products run as expert
+// products: the expert of a row is its head.
 class LatentAttention {
  public:
-  // workspace: how many bytes the keys and values may take that a long step makes. Heads are made by as many
-  // at a time as fit; where one does not, none is made.
+  // workspace: most bytes for the expanded keys and values of a long step. As many heads as fit are expanded
+  // at a time; if none fits, attention stays absorbed.
   LatentAttention(Backend& backend, int64_t workspace) : backend_(backend), workspace_(workspace) {}
 
-  // The attention of a layer whose input is `in`: writes the tokens' rows into the cache, and returns what
-  // o_proj reads, f32 [tokens, n_heads * v_dim], valid until the next call.
+  // Attention of a layer with input `in`: writes the tokens' rows to the cache and returns o_proj's input,
+  // f32 [tokens, n_heads * v_dim], valid until the next call.
   Matrix attend(const Layer& layer, const Matrix& in, const Pass& pass);
 
  private:
@@ -27,14 +27,14 @@ class LatentAttention {
 
   Backend& backend_;
   int64_t workspace_;
-  Buffer head_ids_;  // which head a row of [tokens * n_heads] belongs to
-  // Keys and values of some heads, made for one layer and step.
+  Buffer head_ids_;  // head of each row of [tokens * n_heads]
+  // Keys and values of some heads, for one layer and step.
   struct HeadCache {
-    int64_t n_heads = 0, n_rows = 0;  // how many positions are made at a time
+    int64_t n_heads = 0, n_rows = 0;  // n_rows: positions expanded at a time
     KvGeometry geometry;              // one layer
     Buffer pages, rows, k, v, head_ids;
     std::vector<void*> tables;
-    std::vector<StepSequence> sequences;  // the step's, with these pages
+    std::vector<StepSequence> sequences;  // the step's sequences, with these pages
   } head_cache_;
 };
 

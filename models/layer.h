@@ -7,17 +7,16 @@
 
 namespace lariat {
 
-// A decoder layer with all that a forward pass needs of it.
+// A decoder layer with its weights, its part of the cache and its attention parameters.
 struct Layer {
   const LayerSpec& spec;
   const LayerWeights& weights;
-  KvLayer cache;              // its part of every page of the KV cache
-  AttentionParams attention;  // of its heads over that
-  std::string name;           // as a trace has it: "layers.3."
+  KvLayer cache;              // the layer's part of every KV cache page
+  AttentionParams attention;  // attention over the cache
+  std::string name;           // prefix of trace names: "layers.3."
 };
 
-// Consecutive sequences of a step, whose queries are the rows [first_row, first_row + rows), and the keys
-// that their tokens see.
+// Consecutive sequences with equal visible keys; their queries are rows [first_row, first_row + rows).
 struct AttentionGroup {
   std::span<const StepSequence> sequences;
   int64_t first_row = 0, rows = 0;
@@ -25,13 +24,13 @@ struct AttentionGroup {
 };
 class AttentionGroups;  // models/positions/attention_groups.h
 
-// One forward pass, as its layers see it.
+// Arguments of one forward pass, shared by all layers.
 struct Pass {
   Backend& backend;
   const Step& step;
   const Activations& activations;
   const AttentionGroups& groups;
-  const TraceFn& trace;  // empty: nobody looks
+  const TraceFn& trace;  // empty: tracing is off
 };
 
 }  // namespace lariat

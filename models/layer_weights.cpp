@@ -32,7 +32,7 @@ struct LayerReader {
     return present ? source.vector({prefix + name + ".bias", 1, size, Role::kVector, part}) : Matrix{};
   }
 
-  // The rows of q (0), k (1) or v (2), where the three are one tensor.
+  // Rows of q (0), k (1) or v (2) if the three are one tensor.
   RowRange qkv_part(int which) const {
     const TensorNames& names = spec.names;
     if (names.q != names.k) return {};
@@ -67,8 +67,8 @@ struct LayerReader {
     to.k_norm = norm(names.k_norm, kv_size, all);
   }
 
-  // q_b has for each head its part that is not rotated and its part that is, kv_a the row and then what is
-  // rotated, kv_b for each head U_h and V_h, k_b U_h transposed, v_b V_h.
+  // Row order, per head: q_b not rotated, rotated; kv_b U_h, V_h; k_b U_h transposed; v_b V_h. kv_a: the
+  // cached row, then the rotated values.
   void read_latent(LayerWeights& to) const {
     const TensorNames& names = spec.names;
     const LatentSpec& l = attention.latent;
@@ -130,7 +130,7 @@ struct LayerReader {
       to.gate_up = weight({up_rows});
     }
     to.gate_up.blocks.back().bias = bias(up, inner, bias_too);
-    // Errors of values and of what the outermost layers add show most in the logits.
+    // Errors of values and of the outermost layers affect the logits most.
     const auto index = &layer - spec.layers.data();
     const bool outermost = index < 2 || index + 2 >= std::ssize(spec.layers);
     to.down = weight({matrix(down, hidden, inner, {}, outermost ? Role::kSensitive : Role::kProjection)});

@@ -19,7 +19,7 @@ Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend,
   if (requested && is_quantized(requested->dtype) && coded != names.end()) {
     model.spec.warnings.push_back(
         tensors.find(*coded)->file.string() + ": tensor '" + *coded +
-        "' is quantised already, and `quantize` rounds it once more; omit it to run the file as it is");
+        "' is already quantised, and `quantize` rounds it again; omit `quantize` to run the file unchanged");
   }
   if (progress) tensors.populate(names, progress);
   model.weights = load_weights(model.spec, tensors, backend, requested);

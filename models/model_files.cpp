@@ -1,6 +1,6 @@
 #include "models/model_files.h"
 
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/gguf/gguf.h"
 #include "models/gguf/gguf_file.h"
 #include "models/quantization/quantization.h"

@@ -10,23 +10,22 @@
 
 namespace lariat {
 
-// What a model is made of, whoever stored it: all who read something of it are handed this, and no path.
+// Files of a model in any storage format; readers take ModelFiles, not a path.
 struct ModelFiles {
   ModelFiles() : ModelFiles(std::filesystem::path()) {}
   ModelFiles(std::filesystem::path path) : texts(std::move(path)) {}  // NOLINT(google-explicit-constructor)
 
   ModelTexts texts;
-  std::shared_ptr<const Tensors> tensors;  // open_tensors opens those of a folder; nothing: random weights
-  std::vector<std::string> warnings{};     // of tensors that were opened, as ModelSpec::warnings
+  std::shared_ptr<const Tensors> tensors;  // set by open_tensors for a folder; nullptr: random weights
+  std::vector<std::string> warnings{};     // from opening the tensors, like ModelSpec::warnings
 };
 
-// Opens the tensors of a folder, where they are not open yet. Throws Error naming the file.
+// Opens a folder's tensors unless they are open. Throws Error naming the file.
 void open_tensors(ModelFiles& files);
 
-// The files of a checkpoint's folder, or of a GGUF file. Throws Error saying what the path is where it is
-// neither (models/families/gate.h).
+// Files of a checkpoint folder or a GGUF file. Throws Error for other paths (models/gate.h).
 ModelFiles open_files(const std::filesystem::path& path);
-// The same for who needs no weights: a config file alone will do, and nothing is refused before it is read.
+// The same without weights: a config file is enough, and no path is refused in advance.
 ModelFiles open_text_files(const std::filesystem::path& path);
 
 }  // namespace lariat

@@ -2,7 +2,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "kernels/cpu/parallel.h"
+#include "kernels/parallel.h"
 #include "models/io/json_fields.h"
 #include "models/weights.h"
 
@@ -25,10 +25,10 @@ int64_t count_not_finite(const HostWeight& rows) {
 
 std::optional<NotFinite> find_not_finite(const Tensors& checkpoint) {
   for (const auto& [name, tensor] : checkpoint.all()) {
-    if (name.ends_with(".attention.masked_bias")) continue;  // of old GPT-NeoX files: -inf in f16, and unread
+    if (name.ends_with(".attention.masked_bias")) continue;  // old GPT-NeoX files: -inf in f16, unused
     if (!tensor.reader && !has_name("F32 F16 BF16", tensor.dtype)) continue;
     const Matrix all = tensor.rows().m;
-    // The file may hold its elements on any byte: a row is copied.
+    // File elements may be unaligned: rows are copied.
     const int64_t found = count_not_finite(rows_of(tensor, all.rows, [](int64_t row) { return row; }));
     if (found > 0) return NotFinite{name, tensor.file, found, all.rows * all.cols};
   }

@@ -9,8 +9,7 @@
 #include "kernels/counted.h"
 #include "models/rope_yarn.h"
 
-// The oracle is transformers 5.23, src/transformers/modeling_rope_utils.py; each function below names its
-// counterpart there. Everything is in double where transformers works in float32.
+// Reference: transformers 5.23, modeling_rope_utils.py (functions named below). Double here, float32 there.
 
 namespace lariat {
 namespace {
@@ -44,15 +43,15 @@ Frequencies divided(Frequencies f, double factor) {
   return f;
 }
 
-// "NTK-aware": theta' = theta * s^(d/(d-2)), so that the slowest pair is stretched by exactly s and the
-// fastest not at all. With the scale of a dynamic scaling, _compute_dynamic_ntk_parameters.
+// "NTK-aware": theta' = theta * s^(d/(d-2)) stretches the slowest pair by exactly s and keeps the fastest.
+// With a dynamic scale: _compute_dynamic_ntk_parameters.
 Frequencies ntk(const RopeScaling& rope, double s) {
   const auto d = static_cast<double>(rope.exponent_dim());
   return powers(rope.theta * std::pow(s, d / (d - 2.0)), rope.exponent_dim(), rope.rotary_dim / 2);
 }
 
-// _compute_llama3_parameters: wavelengths up to L0 / high_freq_factor stay, those beyond L0 / low_freq_factor
-// are divided, a ramp in the number of turns lies between. (NTK-by-parts with alpha = low, beta = high.)
+// _compute_llama3_parameters: keeps wavelengths up to L0 / high_freq_factor, divides those beyond
+// L0 / low_freq_factor, ramps between them in rotations. (NTK-by-parts with alpha = low, beta = high.)
 Frequencies llama3(const RopeScaling& rope, double s) {
   Frequencies f = powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2);
   const auto l0 = static_cast<double>(rope.original_ctx);
@@ -70,7 +69,7 @@ Frequencies llama3(const RopeScaling& rope, double s) {
   return f;
 }
 
-// _compute_longrope_parameters. Its attention factor is the same for short and for long sequences.
+// _compute_longrope_parameters. The attention factor is the same for short and long sequences.
 RopeFrequencies longrope(const RopeScaling& rope, double length) {
   const auto l0 = static_cast<double>(rope.original_ctx);
   const Frequencies& stretch = length > l0 ? rope.long_factor : rope.short_factor;
@@ -84,8 +83,8 @@ RopeFrequencies longrope(const RopeScaling& rope, double length) {
   return out;
 }
 
-// _compute_proportional_rope_parameters: the first int(p * head_dim // 2) pairs turn, at the speeds they
-// would have in a head that rotates whole; the others stand still.
+// _compute_proportional_rope_parameters: the first int(p * head_dim // 2) pairs rotate, with the frequencies
+// of a fully rotated head. The other pairs have frequency 0.
 Frequencies proportional(const RopeScaling& rope) {
   const auto turning =
       static_cast<int64_t>(std::floor(rope.partial_rotary_factor * static_cast<double>(rope.head_dim) / 2.0));
@@ -139,7 +138,7 @@ RopeFrequencies rope_unscaled(const RopeScaling& rope) {
   return {powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2), 1.0};
 }
 
-// Five formulas at one scale; the dynamic ones are those at the length's scale.
+// Dynamic types use the static formula at the scale of `length`.
 RopeFrequencies rope_frequencies(const RopeScaling& rope, double length) {
   const double scale = rope_scale(rope, length);
   switch (rope.type) {
@@ -169,9 +168,9 @@ double rope_scale(const RopeScaling& rope, double length) {
   const auto l0 = static_cast<double>(rope.original_ctx);
   const bool beyond = length > l0;
   if (rope.type == RopeType::kDefault || (rope.depends_on_length() && !beyond)) return 1.0;
-  // The bracket of _compute_dynamic_ntk_parameters: 1 at L0 and, with a factor of 1, length / L0.
+  // _compute_dynamic_ntk_parameters: 1 at L0 and, with a factor of 1, length / L0.
   if (rope.type == RopeType::kDynamic) return rope.factor * length / l0 - (rope.factor - 1.0);
-  // At most `factor` when that is more than 1.
+  // At most `factor` if factor > 1.
   if (rope.grows()) return rope.factor > 1.0 ? std::min(length / l0, rope.factor) : length / l0;
   return rope.factor;
 }
@@ -195,7 +194,7 @@ std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
   }
   if (!std::isfinite(rope.theta) || rope.theta <= 1.0 || rope.theta > 1e15)
     return needs("rope_theta", "expected a number above 1, at most 1e15");
-  // transformers runs a yarn below 1; a longrope's may be what original and maximal length imply.
+  // transformers accepts a yarn factor below 1; original and maximal length may imply one for longrope.
   const bool shrinks = rope.type == RopeType::kYarn || rope.type == RopeType::kLongRope;
   const double least = shrinks ? 1e-6 : 1.0;
   if (!std::isfinite(rope.factor) || rope.factor < least || rope.factor > 1e6)
@@ -204,9 +203,9 @@ std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
   if ((rope.type == RopeType::kNtk || rope.type == RopeType::kDynamic) && rope.exponent_dim() < 3)
     return needs("rope_type", "NTK scaling needs at least 3 rotary dimensions");
   if (rope.odd && is_yarn(rope.type)) {
-    return needs("partial_rotary_factor",
-                 "rotates " + std::to_string(rope.exponent_dim()) + " of " + std::to_string(rope.head_dim) +
-                     " dimensions, an odd number, on which YaRN fails in transformers");
+    return needs("partial_rotary_factor", "rotates " + std::to_string(rope.exponent_dim()) + " of " +
+                                              std::to_string(rope.head_dim) +
+                                              " dimensions; YaRN needs an even number");
   }
   if (rope.type == RopeType::kProportional &&
       rope.partial_rotary_factor * static_cast<double>(rope.head_dim) < 2.0)

@@ -1,7 +1,7 @@
 #include "models/rope_config.h"
 
 #include "kernels/counted.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/io/json_fields.h"
 
 // Defaults and precedence follow transformers 5.23, modeling_rope_utils.py: RotaryEmbeddingConfigMixin
@@ -18,14 +18,14 @@ void warn(const JsonFields& object, const RopeDefaults& defaults, std::string_vi
   if (defaults.warnings != nullptr) defaults.warnings->push_back(object.message(key, what));
 }
 
-// The base of the frequencies. A null is no number in transformers either, where a missing key has a default.
+// RoPE base. null is an error, as in transformers; a missing key has a default.
 double read_theta(const JsonFields& object, double missing, std::string_view key = "rope_theta") {
   if (object.present(key) && !object.has(key))
     object.fail(key, "expected a number above 1; remove the key for the default of 10000");
   return object.number(key, 0.0, kMaxTheta).value_or(missing);
 }
 
-// M-RoPE shares a head's pairs out among time, row and column, which for text are all the position.
+// M-RoPE divides a head's pairs among time, row and column. For text all three are the position.
 void check_sections(const JsonFields& object, const RopeDefaults& defaults) {
   int64_t pairs = 0;
   for (const int64_t section :
@@ -43,17 +43,15 @@ RopeType parse_type(const JsonFields& object, const RopeDefaults& defaults) {
   if (name) {
     if (*name == "mrope") {
       check_sections(object, defaults);
-      warn(object, defaults, key,
-           "for text it is no scaling; rows and columns of images have angles of their own");
+      warn(object, defaults, key, "no scaling for text; only images have separate row and column angles");
       return RopeType::kDefault;
     }
-    // Phi-3's first files called longrope "su", and before that "yarn" (configuration_phi3.py).
+    // Phi-3's first files name longrope "su", and earlier "yarn" (configuration_phi3.py).
     if (*name == "su" || (*name == "yarn" && object.has("short_factor"))) return RopeType::kLongRope;
     if (const auto type = find_rope_type(*name)) return *type;
     object.fail(key, "known types: " + known_rope_types());
   }
-  // transformers would take an object without a type for "default"; with a scaling's parameters in it that
-  // is a scaling silently lost.
+  // transformers takes an object without a type for "default" and would silently drop a scaling.
   for (const char* hint : {"factor", "short_factor", "long_factor", "low_freq_factor"}) {
     if (object.has(hint)) object.fail("rope_type", "expected one of " + known_rope_types());
   }
@@ -61,13 +59,12 @@ RopeType parse_type(const JsonFields& object, const RopeDefaults& defaults) {
 }
 
 // Null means max_position_embeddings / L0 for yarn and longrope (_compute_yarn_parameters,
-// _compute_longrope_parameters); longrope may leave the key out too (its validator's optional keys).
-// A factor of yarn or longrope below 1 is one that transformers warns of and runs.
+// _compute_longrope_parameters; optional for longrope). transformers warns of a factor below 1 for these.
 double parse_factor(const JsonFields& object, const RopeDefaults& defaults, const RopeScaling& rope) {
   const bool shrinks = rope.type == RopeType::kYarn || rope.type == RopeType::kLongRope;
   const double least = shrinks ? kMinFactor : 1.0;
   if (const auto factor = object.number("factor", least, kMaxFactor)) {
-    if (*factor < 1.0) warn(object, defaults, "factor", "below 1 it draws positions together");
+    if (*factor < 1.0) warn(object, defaults, "factor", "a factor below 1 compresses positions");
     return *factor;
   }
   const double implied =
@@ -80,8 +77,8 @@ double parse_factor(const JsonFields& object, const RopeDefaults& defaults, cons
 }
 
 // yarn, llama3 and longrope take the top-level value, then the object's, then max_position_embeddings
-// (standardize_rope_params). dynamic stretches from max_position_embeddings (_compute_dynamic_ntk_parameters)
-// and the others do not use it; ntk and the types that transformers lacks are read like yarn.
+// (standardize_rope_params); so are the types that transformers lacks. dynamic always starts at
+// max_position_embeddings (_compute_dynamic_ntk_parameters); other types do not use the length.
 int64_t parse_original_ctx(const JsonFields& object, const RopeDefaults& defaults, RopeType type) {
   const char* key = "original_max_position_embeddings";
   const auto own = object.integer(key, 1, kMaxPositions);
@@ -110,15 +107,14 @@ void parse_yarn(const JsonFields& object, RopeScaling& rope) {
   rope.mscale = object.number("mscale", 0.0, 1e3).value_or(0.0);
   rope.mscale_all_dim = object.number("mscale_all_dim", 0.0, 1e3).value_or(0.0);
   rope.truncate = object.boolean("truncate").value_or(true);
-  // The YaRN repository's "finetuned" starts the dynamic scale at max_position_embeddings / L0, which is a
-  // different function from the one implemented here.
+  // The YaRN repository's "finetuned" starts the scale at max_position_embeddings / L0: another formula.
   if (rope.grows() && object.boolean("finetuned").value_or(false))
     object.fail("finetuned", std::string(name_of(rope.type)) +
                                  " starts from an unscaled model; use yarn for a fine-tuned one");
 }
 
-// rope_parameters may hold one object per layer type. One RoPE for all layers is what the engine has, so
-// they must agree. The top-level original length does not reach into them (standardize_rope_params).
+// rope_parameters may hold one object per layer type; all must agree, as all layers share one RoPE. The
+// top-level original length does not apply to them (standardize_rope_params).
 std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeDefaults& defaults) {
   std::optional<RopeScaling> first;
   std::string first_name;
@@ -136,13 +132,12 @@ std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeD
   }
   if (!first) return std::nullopt;
   for (const std::string& name : object.keys()) {
-    if (!object.holds_object(name))
-      object.fail(name, "stands beside the object \"" + first_name + "\"; expected objects only");
+    if (!object.holds_object(name)) object.fail(name, "expected an object, like \"" + first_name + "\"");
   }
   return first;
 }
 
-// Refuses and warns of members that nobody reads. Parameters of other types of scaling are passed over.
+// Refuses or warns of unread members; ignores parameters of other scaling types.
 void check_rope_keys(const JsonFields& object, const RopeDefaults& defaults, const RopeScaling& rope) {
   for (const char* key : {"rope_type", "type", "factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
                           "truncate", "finetuned", "short_factor", "long_factor", "attention_factor",
@@ -155,7 +150,7 @@ void check_rope_keys(const JsonFields& object, const RopeDefaults& defaults, con
   check_unread(object, known, defaults.warnings);
 }
 
-// How a family calls a key of the object where it stands at the file's top.
+// A family's name for a key at the file's top level.
 std::string key_at_top(const std::string& key, const RopeDefaults& defaults) {
   if (key == "rope_theta") return std::string(defaults.theta_key);
   return key == "partial_rotary_factor" ? std::string(defaults.partial_key) : key;
@@ -173,7 +168,7 @@ RopeScaling rope_of_type(const RopeScaling& own, RopeType type) {
   rope.interleaved = own.interleaved;
   rope.max_position_embeddings = own.max_position_embeddings;
   rope.original_ctx = type == RopeType::kDynamic ? own.max_position_embeddings : own.original_ctx;
-  if (type == RopeType::kLlama3) {  // Llama 3.1's own (_compute_llama3_parameters)
+  if (type == RopeType::kLlama3) {  // Llama 3.1's values (_compute_llama3_parameters)
     rope.low_freq_factor = 1.0;
     rope.high_freq_factor = 4.0;
   }
@@ -236,12 +231,12 @@ RopeScaling read_rope(const JsonFields& config, RopeDefaults defaults) {
     defaults.theta = read_theta(config, defaults.theta, theta_key);
   defaults.partial_rotary_factor =
       config.number(partial_key, 0.0, 1.0).value_or(defaults.partial_rotary_factor);
-  // "rope_interleave" is what transformers' DeepSeek writes; for the other families there is no such key, and
-  // checkpoints in Meta's pairing are marked with "rope_interleaved".
+  // transformers' DeepSeek writes "rope_interleave". Other families have no such key; "rope_interleaved"
+  // marks checkpoints in Meta's pairing.
   for (const char* key : {"rope_interleave", "rope_interleaved"}) {
     defaults.interleaved = config.boolean(key).value_or(defaults.interleaved);
     if (config.boolean(key).value_or(false) && !defaults.interleave_is_key)
-      warn(config, defaults, key, "heeded: pairs are (2i, 2i + 1); transformers ignores the key here");
+      warn(config, defaults, key, "used: pairs are (2i, 2i + 1); transformers ignores the key here");
   }
   const auto l0 = config.integer("original_max_position_embeddings", 1, kMaxPositions);
   if (!defaults.original_ctx) defaults.original_ctx = l0;
@@ -251,7 +246,7 @@ RopeScaling read_rope(const JsonFields& config, RopeDefaults defaults) {
   if (rope.partial_rotary_factor < 1.0 && rope.type != RopeType::kProportional && !defaults.partial_is_key) {
     const char* key = "partial_rotary_factor";
     warn(object.has(key) ? object : config, defaults, key,
-         "heeded: " + std::to_string(rope.rotary_dim) + " of " + std::to_string(rope.head_dim) +
+         "used: " + std::to_string(rope.rotary_dim) + " of " + std::to_string(rope.head_dim) +
              " dimensions rotate; transformers ignores the key here, or fails with a scaling");
   }
   return rope;
@@ -263,7 +258,7 @@ std::vector<RopeScaling> read_layered_rope(const JsonFields& config, const RopeD
   if (const auto given = config.object("rope_parameters")) {
     for (const std::string& key : given->keys()) {
       if (key != "full_attention" && key != "sliding_attention")
-        given->fail(key, "expected objects full_attention and sliding_attention alone");
+        given->fail(key, "expected only the objects full_attention and sliding_attention");
     }
     if (given->has("full_attention")) full = *given->find("full_attention");
     if (given->has("sliding_attention")) sliding = *given->find("sliding_attention");
@@ -278,7 +273,7 @@ std::vector<RopeScaling> read_layered_rope(const JsonFields& config, const RopeD
   std::vector<RopeScaling> ropes{read(full, "full_attention", read_theta(config, defaults.theta)),
                                  read(sliding, "sliding_attention", local_theta)};
   if (ropes.back().depends_on_length())
-    config.fail("rope_parameters", "a sliding_attention whose RoPE depends on the length is not supported");
+    config.fail("rope_parameters", "a length-dependent RoPE for sliding_attention is not supported");
   return ropes;
 }
 

@@ -1,5 +1,4 @@
-// Format: https://github.com/huggingface/safetensors - 8 bytes of header length (little endian), a JSON
-// header
+// Format: https://github.com/huggingface/safetensors: 8 bytes of header length (little endian), a JSON header
 // {"name": {"dtype", "shape", "data_offsets": [begin, end)}}, then the data.
 #include "models/safetensors.h"
 
@@ -27,7 +26,7 @@ std::vector<int64_t> parse_shape(const nlohmann::json& entry, const std::string&
   std::vector<int64_t> sizes;
   for (const auto& size : *shape) {
     if (!size.is_number_unsigned() || size.get<uint64_t>() > uint64_t{1} << 48) {
-      throw Error(where + ": \"shape\" holds something that is not a size; the file is damaged");
+      throw Error(where + ": \"shape\" holds an invalid size; the file is damaged");
     }
     sizes.push_back(size.get<int64_t>());
   }
@@ -96,7 +95,7 @@ void check_overlaps(const std::vector<StoredTensor>& tensors) {
   }
 }
 
-// Bytes behind the last tensor: the header is of another file, or the download was not finished.
+// Bytes after the last tensor: the header is of another file, or the download is incomplete.
 void check_end(const std::vector<StoredTensor>& tensors, std::span<const std::byte> bytes,
                uint64_t header_bytes, const std::string& name) {
   const std::byte* end = bytes.data() + 8 + header_bytes;
@@ -104,8 +103,8 @@ void check_end(const std::vector<StoredTensor>& tensors, std::span<const std::by
   const auto used = static_cast<size_t>(end - bytes.data());
   if (used == bytes.size()) return;
   throw Error(fmt::format(
-      "{}: its tensors end at byte {} and the file has {}; the file is damaged, download it again", name,
-      used, bytes.size()));
+      "{}: its tensors end at byte {}, but the file has {} bytes; the file is damaged, download it again",
+      name, used, bytes.size()));
 }
 
 std::map<std::string, std::string> parse_metadata(const nlohmann::json& entry, const std::string& name) {
@@ -146,11 +145,11 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
   if (header_bytes > kMaxSafetensorsHeader || header_bytes > bytes.size() - 8) {
     throw Error(fmt::format(
-        "{}: the header claims {} bytes and the file has {}; not a safetensors file, or a truncated one",
+        "{}: the header claims {} bytes, but the file has {}; not a safetensors file, or a truncated one",
         name, header_bytes, bytes.size()));
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
-  // The JSON parser would end there and pass over what follows.
+  // The JSON parser would stop there and ignore the rest.
   if (text.find('\0') != std::string_view::npos)
     throw Error(name + ": a zero byte in the header; the file is damaged, download it again");
   const nlohmann::json header = parse_json(text, name + " (header)");
@@ -198,7 +197,8 @@ Tensors open_safetensors(const std::filesystem::path& dir) {
   const auto index = dir / "model.safetensors.index.json";
   if (std::filesystem::exists(single, ec)) return open_safetensors_file(single);
   if (!std::filesystem::exists(index, ec))
-    throw Error(dir.string() + ": neither model.safetensors nor model.safetensors.index.json is there");
+    throw Error(dir.string() +
+                ": neither model.safetensors nor model.safetensors.index.json exists; add the weights");
   Tensors tensors(index);
   for (const auto& shard : parse_safetensors_index(read_file(index, kMaxIndexBytes), index))
     add_file(dir / shard, tensors);

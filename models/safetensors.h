@@ -14,24 +14,21 @@
 
 namespace lariat {
 
-inline constexpr uint64_t kMaxSafetensorsHeader = uint64_t{100} << 20;  // as the reference implementation
-// The bytes of an element of a dtype as files spell it; 0 for one that does not exist.
+inline constexpr uint64_t kMaxSafetensorsHeader = uint64_t{100} << 20;  // as in the reference implementation
+// Bytes per element of a file's dtype; 0: unknown dtype.
 size_t safetensors_element_bytes(const std::string& dtype);
 
-// The tensors of a safetensors file in memory; they point into `bytes`. `file` is what errors name.
-// Everything is checked as open_safetensors says. metadata: takes what stands under "__metadata__", whose
-// values must be texts.
+// Tensors of a safetensors file in memory, pointing into `bytes`, with all checks of open_safetensors. `file`
+// is named in errors. metadata: receives "__metadata__", whose values must be strings.
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
                                             const std::filesystem::path& file,
                                             std::map<std::string, std::string>* metadata = nullptr);
 
-// The shard files that a model.safetensors.index.json names, each once. Throws Error naming `file`; a shard
-// must lie beside its index.
+// Shard files of a model.safetensors.index.json, each once, next to the index. Throws Error naming `file`.
 std::set<std::string> parse_safetensors_index(std::string_view text, const std::filesystem::path& file);
 
-// The weights of a folder: model.safetensors, or the shards of model.safetensors.index.json. Files are
-// untrusted: header length, JSON, dtypes, shapes, offsets and overlaps are all checked when opened. Throws
-// Error naming the file, what is wrong and what to do.
+// Weights of a folder: model.safetensors, or the shards of model.safetensors.index.json. Checks header
+// length, JSON, dtypes, shapes, offsets and overlaps. Throws Error naming file, problem and remedy.
 Tensors open_safetensors(const std::filesystem::path& dir);
 // A single file of any name (test goldens, `lariat logits` output).
 Tensors open_safetensors_file(const std::filesystem::path& file);
@@ -39,26 +36,25 @@ Tensors open_safetensors_file(const std::filesystem::path& file);
 struct NamedShape {
   std::string name;
   std::vector<int64_t> shape;
-  std::string dtype = "F32";  // as the file spells it
+  std::string dtype = "F32";  // as in the file
 };
 
-// The parts of a safetensors file that are not its tensors.
+// Parts of a safetensors file other than tensors.
 struct SafetensorsLayout {
   std::map<std::string, std::string> metadata{};  // "__metadata__"
-  size_t alignment = 8;                           // the data begin at a multiple of it
+  size_t alignment = 8;                           // data start at a multiple of this
 };
 
-// Writes tensors to a safetensors file, in the order in which they are named; the file appears whole or not
-// at all (AtomicFile). Throws Error naming the file.
+// Writes tensors to a safetensors file in order, atomically (AtomicFile). Throws Error naming the file.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& file, const std::vector<NamedShape>& tensors,
                     const SafetensorsLayout& layout = {});
 
-  // The data of all tensors, one after the other.
+  // Appends data of all tensors, in order.
   void append(std::span<const std::byte> bytes);
   void append(std::span<const float> values) { append(std::as_bytes(values)); }
-  // Throws when fewer or more bytes than the shapes hold were appended. durable: as AtomicFile::commit.
+  // Throws if the appended bytes do not match the shapes. durable: see AtomicFile::commit.
   void finish(bool durable = false);
 
  private:

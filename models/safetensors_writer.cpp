@@ -24,8 +24,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& file,
   std::string text = header.dump();
   text.resize(round_up<size_t>(text.size() + sizeof(uint64_t), layout.alignment) - sizeof(uint64_t), ' ');
   if (text.size() > kMaxSafetensorsHeader)
-    throw Error(
-        fmt::format("{}: {} tensors are more than a safetensors file can have", name_, tensors.size()));
+    throw Error(fmt::format("{}: {} tensors exceed the limit of a safetensors file", name_, tensors.size()));
   const uint64_t header_bytes = text.size();
   file_.write({reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes});
   file_.write(text);

@@ -11,65 +11,62 @@
 #include "models/positions/position_method.h"
 #include "models/rope.h"
 
-// A model as plain data: all in which the decoders of the families differ. A family
-// (models/families) makes a ModelSpec of a config.json; models/decoder interprets it and knows no family.
+// A model as plain data: models/families parses config.json into it; models/decoder runs it for all families.
 namespace lariat {
 
-// RMSNorm of q and k before RoPE: over each head (Qwen 3), or over all heads together (OLMo 2).
+// RMSNorm of q and k before RoPE: per head (Qwen 3), or over all heads together (OLMo 2).
 enum class QkNorm : uint8_t { kNone, kPerHead, kAllHeads };
 
-// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). A token's keys and values are products of one
-// normed row of kv_rank values, and of rope_dim values that all heads share and that alone are rotated; head
-// h has the key (rotated values, U_h row) and the value V_h row. Cached is only (rotated values, row): since
-// q . U_h row = (U_h^T q) . row, attention can run over that as one KV head whose values are its keys, with
-// V_h applied to what it gives ("absorbed"); a long step makes keys and values of all heads from the rows
-// instead, where that costs less (models/latent_attention.cpp).
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). The cache holds one row per token: rope_dim
+// rotated values, shared by all heads, and a normed latent row of kv_rank values. Head h has the key (rotated
+// values, U_h row) and the value V_h row. Since q . U_h row = (U_h^T q) . row, attention can run over the
+// cached rows as a single KV head and apply V_h to the result ("absorbed"). A long step expands the rows into
+// keys and values of all heads where expansion is cheaper (models/latent_attention.cpp).
 struct LatentSpec {
-  int64_t q_rank = 0;   // of a normed row that queries are made of likewise; 0: of the layer's input
+  int64_t q_rank = 0;   // latent size of queries; 0: queries are projected from the layer's input
   int64_t kv_rank = 0;  // 0: no latent attention
-  int64_t rope_dim = 0, nope_dim = 0, v_dim = 0;  // of each head: rotated, not rotated, values
-  float norm_eps = 1e-6F;                         // of the rows
+  int64_t rope_dim = 0, nope_dim = 0, v_dim = 0;  // per head: rotated, not rotated, values
+  float norm_eps = 1e-6F;                         // of the latent norms
 
-  int64_t query_dim() const { return rope_dim + nope_dim; }  // of a head that is not absorbed
+  int64_t query_dim() const { return rope_dim + nope_dim; }  // per head, not absorbed
 
   explicit operator bool() const { return kv_rank > 0; }
 };
 
 struct AttentionSpec {
   int64_t n_heads = 0, n_kv_heads = 0;  // n_kv_heads divides n_heads
-  int64_t head_dim = 0;                 // of q, k and v; with `latent` of what is cached: rope_dim + kv_rank
+  int64_t head_dim = 0;  // of q, k and v; latent attention: of the cached row, rope_dim + kv_rank
   LatentSpec latent;
   bool qkv_bias = false, o_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
-  int rope = 0;                // of ModelSpec::ropes: what q and k are rotated with; -1: they are not
-  float scale = 0.0F;          // of the scores
-  float clip = 0.0F;           // of q, k and v (QkvEpilogue::clip)
-  float softcap = 0.0F;        // of the scores (AttentionParams::softcap); 0: none
-  int64_t sliding_window = 0;  // 0: full attention; w: a token sees the w positions that end at its own
-  bool sinks = false;          // heads have scores of their own (AttentionParams::sinks)
+  int rope = 0;                // index in ModelSpec::ropes; -1: no RoPE
+  float scale = 0.0F;          // factor of the scores
+  float clip = 0.0F;           // limit of q, k and v (QkvEpilogue::clip)
+  float softcap = 0.0F;        // limit of the scores (AttentionParams::softcap); 0: none
+  int64_t sliding_window = 0;  // 0: full attention; w: a token sees the last w positions, its own included
+  bool sinks = false;          // attention sinks per head (AttentionParams::sinks)
 };
 
-// Experts: feed-forwards of which each token takes those that a router finds for it (arXiv 2401.04088).
+// Mixture of experts: a router chooses some feed-forwards per token (arXiv 2401.04088).
 struct ExpertsSpec {
   int64_t n = 0;  // 0: none
   int64_t intermediate_size = 0;
-  Router router;             // without its choice_bias
-  bool choice_bias = false;  // it has one
-  bool bias = false;         // of the router's logits, and of gate, up and down
+  Router router;             // settings; the choice_bias tensor is in ExpertWeights
+  bool choice_bias = false;  // the router has a choice bias
+  bool bias = false;         // router logits, gate, up and down have biases
 };
 
-// down(activation(gate x) * up x), or down(activation(up x)) where it is not gated. Experts join it, or stand
-// for it where intermediate_size is 0.
+// down(activation(gate x) * up x), or down(activation(up x)) if not gated. Experts' outputs are added.
 struct FeedForwardSpec {
-  int64_t intermediate_size = 0;
+  int64_t intermediate_size = 0;  // 0: experts only
   Activation activation = Activation::kSilu;
   bool gated = true;
-  bool bias = false;  // of gate, up and down
+  bool bias = false;  // gate, up and down have biases
   ExpertsSpec experts;
 };
 
-// A decoder layer: x += m after(attention(before(x))); x += m after(feed_forward(before(x))), where before
-// and after are norms of their own, or nothing. Parallel: both read the x that the layer was given.
+// Decoder layer: x += m after(attention(before(x))); x += m after(feed_forward(before(x))). before and after
+// are separate norms or nothing. Parallel: attention and feed-forward read the same x.
 struct LayerSpec {
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
@@ -77,7 +74,7 @@ struct LayerSpec {
   float residual_multiplier = 1.0F;  // m
 };
 
-// Calls see(all numbers of a layer, one after the other); a field that is not named here does not compile.
+// Calls see(all numbers of a layer, in order); a field missing here does not compile.
 template <class See>
 void each_field(const LayerSpec& layer, const See& see) {
   const auto& [attention, feed_forward, norm_before, norm_after, parallel, residual_multiplier] = layer;
@@ -93,12 +90,10 @@ void each_field(const LayerSpec& layer, const See& see) {
       residual_multiplier);
 }
 
-// How a checkpoint calls its tensors; those of a layer begin with `layer`, in which {} is its index. A
-// projection or norm is name + ".weight", its bias name + ".bias"; of an expert {} is its index, and all
-// biases are one, whose name has no index. What all but
-// the head stand behind, `root` or another, is found in the checkpoint (models/weights.cpp). Projections of
-// one name are rows of one tensor: all of q, then of k, then of v, or by KV head (below); all of gate, then
-// of up.
+// Tensor names of a checkpoint. A layer's names start with `layer`; {} is the layer's index. A projection or
+// norm is name + ".weight", its bias name + ".bias". {} in an expert's name is the expert's index; one tensor
+// without index holds all experts' biases. All tensors but the head share a prefix (models/tensor_names.cpp).
+// Projections of equal name are rows of one tensor: q, k, v (or by KV head); gate, up.
 struct TensorNames {
   std::string root = "model.";
   std::string embed = "embed_tokens", norm = "norm", head = "lm_head";
@@ -110,48 +105,46 @@ struct TensorNames {
   std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
   std::string sinks = "self_attn.sinks";
-  bool qkv_by_kv_head = false;  // for each KV head: its query heads, its key, its value (InternLM 2)
+  bool qkv_by_kv_head = false;  // rows by KV head: its query heads, its key, its value (InternLM 2)
   std::string embedding_norm = "";
   std::string q_a = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm", q_b = "self_attn.q_b_proj";
   std::string kv_a = "self_attn.kv_a_proj_with_mqa", kv_a_norm = "self_attn.kv_a_layernorm";
   std::string kv_b = "self_attn.kv_b_proj";
-  std::string k_b = "self_attn.k_b_proj", v_b = "self_attn.v_b_proj";  // instead of kv_b (Layout::split_kv)
+  std::string k_b = "self_attn.k_b_proj", v_b = "self_attn.v_b_proj";  // in place of kv_b (Layout::split_kv)
   std::string shared_gate = "mlp.shared_experts.gate_proj", shared_up = "mlp.shared_experts.up_proj";
-  std::string shared_down = "mlp.shared_experts.down_proj";  // of gate, up and down in layers with experts
+  std::string shared_down = "mlp.shared_experts.down_proj";  // gate, up and down in layers with experts
   std::string router = "mlp.gate", choice_bias = "mlp.gate.e_score_correction_bias";
   std::string expert_gate = "mlp.experts.{}.gate_proj", expert_up = "mlp.experts.{}.up_proj";
   std::string expert_down = "mlp.experts.{}.down_proj";
-  // Ends of names, with a space between them, whose tensors follow from the config and are not read:
-  // transformers 4.31 and older stored RoPE's frequencies with each layer.
+  // Space-separated suffixes of ignored tensors: transformers up to 4.31 stored RoPE frequencies per layer.
   std::string redundant = "rotary_emb.inv_freq";
 };
 
-// A value out of a file that may be wrong, as long as nobody asks for it.
+// A setting of a file; an invalid value throws only when it is read.
 template <class T>
 struct Setting {
   T value{};
-  std::string error{};  // says what is wrong; value is then what it is where the file has none
+  std::string error{};  // description of an invalid value; `value` is then the default
   const T& get() const {
     if (!error.empty()) throw Error(error);
     return value;
   }
 };
 
-// How a checkpoint wants texts to be written: its generation_config.json with transformers' defaults. Nothing
-// of it is heeded but by who writes a text.
+// Generation settings of a checkpoint: generation_config.json with transformers' defaults.
 struct GenerationDefaults {
-  Setting<float> temperature;  // of a conversation; 0: it asks for no sampling, for which the next three are
+  Setting<float> temperature;  // in a conversation; 0: greedy decoding, without the next three
   Setting<int32_t> top_k;
   Setting<float> top_p{1.0F}, min_p;
   Setting<float> repetition_penalty{1.0F};
-  Setting<std::vector<std::string>> stop;  // texts that end one
-  std::vector<std::string> warnings;       // as ModelSpec::warnings, for who writes a text
+  Setting<std::vector<std::string>> stop;  // stop strings
+  std::vector<std::string> warnings;       // like ModelSpec::warnings, but only for generation
 };
 
-// What whole queries are multiplied with for their place p in the text: 1 + log_beta ln g, g being
-// 1 + floor(p / log_ctx) (Llama 4) or, without steps, max(1, (p + 1) / log_ctx) (Qwen 1).
+// Factor of a query at position p: 1 + log_beta ln g, where g is 1 + floor(p / log_ctx) (Llama 4) or, without
+// steps, max(1, (p + 1) / log_ctx) (Qwen 1).
 struct QueryScale {
-  double log_beta = 0.0;  // 0: nothing
+  double log_beta = 0.0;  // 0: no factor
   int64_t log_ctx = 1;
   bool log_steps = true;
 
@@ -161,43 +154,40 @@ struct QueryScale {
   }
 };
 
-// Every field has been checked: a ModelSpec in hand is usable.
+// A parsed model: every field is validated.
 struct ModelSpec {
-  std::filesystem::path file;  // the config.json it was read from, for error messages
-  std::string family;          // its entry in "architectures"
+  std::filesystem::path file;  // path of config.json, for error messages
+  std::string family;          // entry of "architectures"
   int64_t vocab_size = 0, hidden_size = 0;
   int64_t max_position_embeddings = 0;
   float norm_eps = 0.0F;
-  bool layer_norm = false, norm_bias = false;  // norms are LayerNorms; they have biases
-  bool embedding_norm = false;                 // a norm behind the embedding (BLOOM)
-  bool norm_plus_one = false;                  // norms multiply with 1 + weight (Gemma)
+  bool layer_norm = false, norm_bias = false;  // LayerNorm in place of RMSNorm; norm biases
+  bool embedding_norm = false;                 // norm after the embedding (BLOOM)
+  bool norm_plus_one = false;                  // norms multiply by 1 + weight (Gemma)
   bool tie_word_embeddings = false;            // the head is the embedding table
-  bool qk_norm_if_stored = false;  // a checkpoint without norms of q and k is an older kind (MiniMind)
+  bool qk_norm_if_stored = false;  // q and k norms are optional in the checkpoint (older MiniMind)
   float embedding_multiplier = 1.0F;
-  bool round_embedding_multiplier = false;  // to the dtype of the embeddings (Gemma)
+  bool round_embedding_multiplier = false;  // rounded to the embeddings' dtype (Gemma)
   float logits_multiplier = 1.0F;
-  float logits_softcap = 0.0F;      // c: logits become c tanh(logits / c); 0: as they are
+  float logits_softcap = 0.0F;      // c: logits become c tanh(logits / c); 0: no limit
   std::vector<LayerSpec> layers;    // at least one
-  std::vector<float> alibi_slopes;  // one per head, for AttentionParams::slopes; empty: no ALiBi
-  // The RoPEs that layers choose from (AttentionSpec::rope); a model without RoPE has one that none chooses.
-  // The first may be stretched, and depend on the length: how far belongs to a session
-  // (SessionOptions::rope). A second one is that of layers with a window (Gemma 3, OLMo 3).
+  std::vector<float> alibi_slopes;  // one per head (AttentionParams::slopes); empty: no ALiBi
+  // RoPEs of the layers (AttentionSpec::rope); a model without RoPE keeps one unused entry. A session can
+  // scale the first (SessionOptions::rope). Layers with a window can have a second (Gemma 3, OLMo 3).
   std::vector<RopeScaling> ropes{RopeScaling()};
-  // DeepSeek's YaRN: scores are multiplied with the square of its temperature for mscale_all_dim.
-  bool scores_take_mscale = false;
-  // M-RoPE: which of a token's three positions (time, height, width) turns each pair; empty: not such a
-  // model.
+  bool scores_take_mscale = false;  // DeepSeek's YaRN (rope_score_scale)
+  // M-RoPE: position (time, height or width) of each dimension pair; empty: no M-RoPE.
   std::vector<uint8_t> mrope_axes;
   QueryScale query_scale;
-  PositionMethod position_method;  // of config.json; without ranges: none
-  DType dtype = DType::kF32;       // torch_dtype / dtype: what the checkpoint says that it holds
+  PositionMethod position_method;  // of config.json; no ranges: none
+  DType dtype = DType::kF32;       // torch_dtype / dtype: declared dtype of the checkpoint
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
   GenerationDefaults generation;       // likewise
-  std::string_view bias_keys;   // the keys of config.json that give projections biases, where there are any
-  int64_t n_unread_layers = 0;  // behind `layers` in the checkpoint: predictors of further tokens
+  std::string_view bias_keys;          // config.json keys of projection biases, if any
+  int64_t n_unread_layers = 0;         // layers after `layers` in the checkpoint: multi-token prediction
   TensorNames names;
-  // Lines that a user should know of and can go on with, each, naming file and key or tensor.
+  // Warnings for the user, each naming file and key or tensor.
   std::vector<std::string> warnings;
 
   bool has_rope() const { return alibi_slopes.empty(); }
@@ -206,7 +196,7 @@ struct ModelSpec {
   RopeScaling& rope() { return ropes.front(); }
 };
 
-// Calls see(the numbers that shape what a model computes, beside layers, ALiBi, M-RoPE and RoPEs).
+// Calls see(all numbers of a model's computation, except layers, ALiBi, M-RoPE and RoPEs).
 template <class See>
 void each_field(const ModelSpec& s, const See& see) {
   see(s.vocab_size, s.hidden_size, s.norm_eps, s.layer_norm, s.norm_bias, s.embedding_norm, s.norm_plus_one,

@@ -8,24 +8,23 @@
 
 namespace lariat {
 
-// Full names of the tensors outside the layers, and what those of the layers begin with.
+// Full names of tensors outside the layers, and the common prefix of layer tensors.
 struct Layout {
   std::string root, embed, head;
-  std::string own_head;  // the head's name where embedding and head are two; else as `head`
-  bool split_kv =
-      false;  // kv_b is two, as llama.cpp's converter has it: of each head U_h transposed, and V_h
-  const Tensors* checkpoint = nullptr;  // nullptr: stores nothing
+  std::string own_head;   // name of a stored head, even in a tied model
+  bool split_kv = false;  // kv_b is stored as U_h transposed and V_h per head (llama.cpp's converter)
+  const Tensors* checkpoint = nullptr;  // nullptr: no tensors
 
   bool stores(const std::string& name) const {
     return checkpoint != nullptr && checkpoint->find(name) != nullptr;
   }
 };
 
-// AutoModelForCausalLM saves behind "model.", AutoModel behind nothing, models with an image part behind one
-// of the rest. Where embedding and head are one matrix, a checkpoint may hold it under either name.
+// Prefixes: "model." from AutoModelForCausalLM, none from AutoModel, others for models with images. A tied
+// matrix may be stored under the name of the embedding or the head.
 Layout layout_of(const ModelSpec& spec, const Tensors* checkpoint);
 
-// The shape of the tensor that a parameter is, or is rows of.
+// Shape of the tensor that stores a parameter, whole or as some of its rows.
 std::vector<int64_t> stored_shape(const Parameter& parameter);
 
 }  // namespace lariat

@@ -74,12 +74,12 @@ void Tensors::put(StoredTensor tensor) {
   const auto [place, inserted] = tensors_.emplace(tensor.name, tensor);
   if (!inserted)
     throw Error(
-        fmt::format("{}: tensor '{:.200}' stands there twice, quantised and not; the checkpoint is "
+        fmt::format("{}: tensor '{:.200}' is stored twice, quantised and not; the checkpoint is "
                     "damaged",
                     tensor.file.string(), tensor.name));
 }
 
-// Old files may start their data on any byte; vectors and sanitizers want elements on their own multiples.
+// Old files may have unaligned data; vector loads and sanitizers need aligned elements.
 void Tensors::align(StoredTensor& tensor) const {
   size_t elements = 1;
   for (const int64_t size : tensor.shape) elements *= static_cast<size_t>(size);
@@ -107,7 +107,7 @@ const StoredTensor& Tensors::check(const std::string& name, const std::vector<in
                             source_.string(), name));
   }
   if (tensor->shape != shape) {
-    throw Error(fmt::format("{}: tensor '{}' has shape {}, the config asks for {}", tensor->file.string(),
+    throw Error(fmt::format("{}: tensor '{}' has shape {}, but the config needs {}", tensor->file.string(),
                             name, shape_text(tensor->shape), shape_text(shape)));
   }
   return *tensor;
@@ -133,7 +133,7 @@ void Tensors::give_back(const StoredTensor& tensor, size_t first, size_t last) c
 
 void Tensors::populate(const std::set<std::string>& names,
                        const std::function<void(size_t done, size_t total)>& progress) const {
-  constexpr size_t kGap = size_t{1} << 20;  // read along: cheaper than to stop and start again
+  constexpr size_t kGap = size_t{1} << 20;  // gaps up to kGap are read too: cheaper than a new range
   struct Range {
     const MappedFile* file;
     size_t begin, end;

@@ -33,7 +33,7 @@ std::vector<float> cached(Backend& backend, const StepSequence& sequence, const 
   return rows;
 }
 
-// q of one head, rotated and scaled as attention does it. scale: of all its dimensions.
+// q of one head, rotated and scaled as in attention. scale: factor of all dimensions.
 std::vector<double> rotated(const float* q, const float* cos, const float* sin, double q_scale,
                             const RopeTable& rope, const KvLayer& layer, double scale) {
   std::vector<double> out(q, q + layer.head_dim);

@@ -10,7 +10,7 @@
 namespace lariat {
 namespace {
 
-// Each row is a column of the weight's floats.
+// Transposes a weight of floats.
 HostWeight transposed(const HostWeight& from) {
   Matrix m = from.m;
   const auto floats = std::make_shared<std::vector<float>>();
@@ -28,15 +28,14 @@ HostWeight transposed(const HostWeight& from) {
   return {m.dtype, m.cols, m.rows, read};
 }
 
-// Throws Error where the backend takes no weights of this dtype, with what to do.
+// Throws Error with advice if the backend does not support weights of this dtype.
 void check_quantizes(const Backend& backend, DType dtype, const char* instead) {
   if (!is_quantized(dtype) || backend.traits().quantizes) return;
   throw Error("weights in " + std::string(name_of(dtype)) + " do not run on " + backend.name() +
               " yet; use `device` cpu, or " + instead);
 }
 
-// The dtype that the inputs of a weight of these blocks are rounded to. A router's are not: that would choose
-// other experts.
+// Dtype of a weight's rounded inputs. A router's inputs are not rounded, which could choose other experts.
 DType compute_of(Role role, std::span<const WeightFormat> stored) {
   if (role == Role::kRouter) return DType::kF32;
   const bool bf16 = std::all_of(stored.begin(), stored.end(),
@@ -49,9 +48,8 @@ DType compute_of(Role role, std::span<const WeightFormat> stored) {
 WeightFormat stored_form(const Parameter& parameter, std::optional<WeightFormat> requested,
                          const WeightFormat& own) {
   const Role role = parameter.role;
-  if (is_vector(role) || role == Role::kPerExpert)
-    return DType::kF32;  // tiny and read by f32 code: f32 once and for all
-  // A router is small, and an error in it chooses another expert.
+  if (is_vector(role) || role == Role::kPerExpert) return DType::kF32;  // small, and read by f32 code
+  // A router is small, and its errors choose other experts.
   if (role == Role::kRouter) return is_quantized(own.dtype) ? WeightFormat(DType::kF32) : own;
   if (!requested || !is_quantized(requested->dtype)) return requested.value_or(own);
   const bool is_searched = !requested->grouping.plain();
@@ -75,7 +73,7 @@ HostWeight WeightLoader::table(const Parameter& parameter) {
   HostWeight rows = host(parameter, false);
   const WeightFormat own = rows.m.form();
   const bool stays = is_quantized(own.dtype) && stored_form(parameter, requested_, own) == own;
-  // Its rows are read one by one, so they keep their order (Traits::copies_bf16).
+  // Rows are read one by one and keep their order (Traits::copies_bf16).
   if (!stays || !backend_.traits().host_memory) return load({&parameter, 1}, DType::kF32).blocks[0].w;
   give_back(parameter);
   return rows;
@@ -93,7 +91,7 @@ Weight WeightLoader::load(std::span<const Parameter> blocks, std::optional<DType
     from.push_back(host(block, true));
     WeightFormat own = from.back().m.form();
     if (block.transposed) {
-      if (is_quantized(own.dtype)) own = spec_.dtype;  // groups of inputs would be of outputs
+      if (is_quantized(own.dtype)) own = spec_.dtype;  // groups of inputs would be groups of outputs
       from.back() = transposed(from.back());
     }
     stored.push_back(stored_form(block, requested_, own));

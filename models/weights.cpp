@@ -13,11 +13,11 @@
 namespace lariat {
 namespace {
 
-// What the weights of a model take, and what most of them are.
+// Size of a model's weights, and the most frequent kind.
 struct Counts {
   size_t bytes = 0, token_bytes = 0;
   int64_t values = 0;
-  // Values by dtype, what their scales are, and what inputs are rounded to.
+  // Number of values by dtype, scale type and dtype of rounded inputs.
   std::map<std::tuple<DType, ScaleType, DType>, int64_t> kinds;
 
   auto most() const {
@@ -25,7 +25,7 @@ struct Counts {
   }
 };
 
-// Matrices of which a token reads the part chosen / of.
+// Counts a weight of which a token reads the fraction chosen / of.
 void count(const Weight& weight, Counts& counts, int64_t chosen = 1, int64_t of = 1) {
   for (const auto& [w, bias] : weight.blocks) {
     counts.bytes += stored_bytes(w);
@@ -44,7 +44,7 @@ void count_layer(const LayerSpec& spec, const LayerWeights& layer, Counts& count
         &latent.kv_a, &latent.q_rope, &latent.q_nope, &latent.k_absorb, &latent.v_up}) {
     count(*weight, counts);
   }
-  count(latent.k_up, counts, 0);  // read by long steps alone
+  count(latent.k_up, counts, 0);  // read only by long steps
   for (const Weight* weight : {&experts.gate, &experts.up, &experts.down})
     count(*weight, counts, e.router.n_chosen, e.n);
 }
@@ -86,13 +86,13 @@ Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& s
   const Layout layout = layout_of(spec, checkpoint);
   const Parameter embedding{layout.embed, spec.vocab_size, spec.hidden_size, Role::kEmbedding, {}},
       head{layout.head, spec.vocab_size, spec.hidden_size, Role::kHead, {}};
-  // A head that is quantised here is another matrix than the table that it is made of.
+  // A quantised head differs from its embedding table.
   const bool tied = spec.tie_word_embeddings && !(requested && is_quantized(requested->dtype));
   Weights weights;
   if (tied) weights.head = source.weight({&embedding, 1});
   weights.embed =
       tied && !weights.head.blocks[0].w.tiled ? weights.head.blocks[0].w : source.table(embedding);
-  // As a table of floats would have it.
+  // Rounded as in a table of floats.
   const DType rounded_as = is_quantized(weights.embed.m.dtype) ? spec.dtype : weights.embed.m.dtype;
   weights.embedding_multiplier = embedding_multiplier(spec, rounded_as);
   for (size_t i = 0; i < spec.layers.size(); ++i)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Calls of the CUDA runtime against the headers of CUDA 12.4, whose declarations differ from 13's in places (instantiating a
-# graph, properties of a device). kernels/cuda/runtime.cu holds all of them. The headers come from Python packages; those
-# have no compiler for device code, so the kernels themselves are compiled by the installed CUDA only.
+# Compiles kernels/cuda/runtime.cu, the only file with CUDA runtime calls, against CUDA 12.4, whose declarations differ from
+# CUDA 13's (graph instantiation, device properties). The Python packages with these headers have no device compiler, so
+# kernels are compiled by the installed CUDA only.
 #   scripts/check_cuda12.sh [FOLDER for the headers, build/cuda12]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +9,7 @@ folder=${1:-build/cuda12}
 if [ ! -e "$folder/made" ]; then
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target "$folder" \
     nvidia-cuda-runtime-cu12==12.4.127 nvidia-cuda-nvcc-cu12==12.4.131 || {
-    echo "SKIPPED: the packages of CUDA 12.4 cannot be had here"
+    echo "SKIPPED: the packages of CUDA 12.4 are not available"
     exit 0
   }
   touch "$folder/made"

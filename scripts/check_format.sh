@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every C++ and CUDA file as .clang-format wants it; `scripts/check_format.sh --fix` makes it so.
+# Checks all C++ and CUDA files against .clang-format; `scripts/check_format.sh --fix` reformats them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=(--dry-run -Werror)

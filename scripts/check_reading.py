@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The code that docs/reading.md quotes is the code of the files it names.
+"""Compares the code quoted in docs/reading.md with the sources.
 
-A block that begins with ```cpp FILE holds lines of FILE, one behind the other; a line of … alone stands for lines that are
-left out. Indentation does not count.
+A block that begins with ```cpp FILE quotes consecutive lines of FILE; a line with only … stands for skipped lines. Indentation
+is ignored.
 """
 
 import pathlib
@@ -18,7 +18,7 @@ def lines_of(text):
 
 
 def find(part, source, start):
-    """Where `part` stands in `source` as neighbouring lines, from `start` on; -1: nowhere."""
+    """Index of `part` in `source` as consecutive lines, from `start` on; -1: not found."""
     for at in range(start, len(source) - len(part) + 1):
         if source[at:at + len(part)] == part:
             return at

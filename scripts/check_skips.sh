@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A test that does not run is reported with its reason: it is skipped by LARIAT_SKIP or LARIAT_NEEDS (tests/skip.h), and its
-# program has the main of tests/main.cpp, which prints what scripts/test.sh repeats.
+# A skipped test reports its reason: LARIAT_SKIP or LARIAT_NEEDS (tests/skip.h) skip it, and the main of tests/main.cpp prints
+# the reason for scripts/test.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
-forbid() {  # what is wrong, the pattern, git grep's options and files
+forbid() {  # the problem, the pattern, git grep's options and files
   if git grep -nE "$2" -- "${@:3}"; then
     printf 'check_skips: %s\n' "$1"
     failed=1

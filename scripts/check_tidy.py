@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""clang-tidy over every .cpp outside tests. Fails on a finding, and unless the files that it read are those of git ls-files.
+"""clang-tidy over every .cpp outside tests. Fails on a finding, and if it did not read all files of git ls-files.
 
     scripts/check_tidy.py            every file, two units at a time
     scripts/check_tidy.py FILE...    only these files, each as a unit
 
-A unit is a file, or several files that CMake compiles as one. clang-tidy spends most of its time on the libraries' headers.
+A unit is a file, or several files that CMake compiles as one: clang-tidy spends most of its time on library headers.
 """
 import json
 import os
@@ -17,16 +17,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build-tidy"
 CUDA = "/usr/local/cuda/include"
-# Files that no build without CUDA compiles, with the flags that they need.
+# Files that only CUDA builds compile, with their flags.
 OTHERS = {"kernels/cuda/blas.cpp": ["-isystem", CUDA], "examples/generate.cpp": []}
-# clang-tidy cannot see that a unit includes .cpp files on purpose.
+# A unity build includes .cpp files on purpose.
 COMMON = ["--quiet", "--extra-arg=-Wno-unknown-warning-option", "--checks=-bugprone-suspicious-include"]
-# A vector kernel is compiled once per instruction set. One of them is enough here.
+# Vector kernels are compiled once per instruction set; one set is enough here.
 VECTORS = "--extra-arg=-DHWY_COMPILE_ONLY_STATIC"
 
 
 def units():
-    """-> {unit as clang-tidy takes it: [names of its files]}"""
+    """-> {unit as passed to clang-tidy: [names of its files]}"""
     subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLARIAT_UNITY=ON",
                     "-DLARIAT_CUDA=OFF", "-DCMAKE_CXX_COMPILER_LAUNCHER="], stdout=subprocess.DEVNULL, check=True)
     found = {}
@@ -43,7 +43,7 @@ def units():
 
 
 def tidy(unit, names):
-    """-> what clang-tidy says against a unit, or None"""
+    """-> clang-tidy's findings in a unit, or None"""
     flags = ["-p", str(BUILD)]
     if names[0] in OTHERS:
         flags = [unit, "--", "-std=c++20", f"-I{ROOT}", *OTHERS[names[0]]]

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets of tests/fuzz with libFuzzer, runs them and prints one table. Fails when one of them fails.
+# Builds the fuzz targets of tests/fuzz with libFuzzer, runs them and prints one table. Fails if a target fails.
 #
 #   scripts/fuzz.sh [SECONDS_PER_TARGET] [TARGET...]      default: 60, every target
 #
-# A target fails when it crashes, breaks a promise, leaks, lets anything but a lariat::Error out, takes more than a
-# second of CPU time for one input, or asks for more than 64 MB at once (inputs have 16 KB at most, so that is twice
-# the file and 64 MB). The input is then in build-asan/fuzz/failures/; once fixed, it belongs into
-# tests/fuzz/regressions/TARGET/. What was found to reach new code stays in build-asan/fuzz/corpus/ and is where the next run begins.
+# A target fails on a crash, a broken invariant, a leak, an exception other than lariat::Error, more than a second of CPU time
+# per input, or an allocation above 64 MB (inputs have up to 16 KB, so that is twice the file plus 64 MB). The failing input is
+# in build-asan/fuzz/failures/; once fixed, move it to tests/fuzz/regressions/TARGET/. The corpus in build-asan/fuzz/corpus/ is
+# reused by the next run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -22,13 +22,13 @@ cmake --build --preset asan --target "${targets[@]/#/fuzz_}"
 
 one() {  # target
   local target=$1 limit=16384 regressions=tests/fuzz/regressions/$1
-  [ "$target" = text ] && limit=512  # every byte of it goes through four encoders and decoders
+  [ "$target" = text ] && limit=512  # every byte goes through four encoders and decoders
   mkdir -p "$work/corpus/$target" "$work/failures/$target"
   rm -rf "$work/seeds/$target" "$work/failures/$target"/*
   tests/fuzz/seeds.sh "$target" "$work/seeds/$target"
   local folders=("$work/corpus/$target" "$work/seeds/$target")
   [ -d "$regressions" ] && folders+=("$regressions")
-  # A small quarantine: freed memory that ASan keeps counts as used.
+  # A small quarantine, as ASan counts quarantined memory as used.
   ASAN_OPTIONS=quarantine_size_mb=32 "$build/fuzz_$target" -max_total_time="$seconds" -max_len="$limit" -timeout=20 \
     -malloc_limit_mb=64 -rss_limit_mb=512 -print_final_stats=1 -artifact_prefix="$work/failures/$target/" \
     "${folders[@]}" >"$work/$target.log" 2>&1 || true

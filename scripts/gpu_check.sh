@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# On a machine with an NVIDIA GPU: everything about the CUDA backend that only a GPU can show. Writes the whole log,
-# with the GPU, its driver, the commit and each command, to docs/gpu/check-<commit>.log, and ends with a table of what
-# passed. Without a GPU it says so and checks nothing.
+# Runs all CUDA checks that need an NVIDIA GPU. Writes the log (GPU, driver, commit, commands) to docs/gpu/check-<commit>.log
+# and ends with a table of results. Without a GPU, reports that and checks nothing.
 #
 #   scripts/gpu_check.sh [BUILD_DIR]          default: build, which must hold lariat and gpu_test
 #   MODEL, TEXT, SCALINGS                     checkpoint, text for the perplexity, RoPE scalings
 #   SANITIZE_FILTER                           which tests run under compute-sanitizer (a gtest filter; default: all)
-#   COMMIT                                    what the build is of, where there is no git history
+#   COMMIT                                    commit of the build, without a git history
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
@@ -38,7 +37,7 @@ failed=0
 
 say() { echo "$*" | tee -a "$log"; }
 
-# What is checked, then the command; its output goes to the log.
+# check NAME COMMAND...: runs the command; its output goes to the log.
 check() {
   local what=$1 start=$SECONDS result
   shift
@@ -60,7 +59,7 @@ sanitize() {  # tool
     failed=1
     return
   fi
-  # Launches that a test makes fail are reported to the program, which expects them.
+  # Tests with failing launches expect the error, so memcheck must not report API errors.
   local quiet=()
   [ "$1" != memcheck ] || quiet=(--report-api-errors no)
   check "compute-sanitizer $1" compute-sanitizer --tool "$1" "${quiet[@]}" --target-processes all --error-exitcode 9 \

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what lariat is built from, on Debian 12 or Ubuntu 24.04 (as root, or with sudo). Every package the project
-# uses is named here and nowhere else. Does nothing, quickly, when all of them are there.
+# Installs the packages needed to build lariat on Debian 12 or Ubuntu 24.04 (as root, or with sudo). The only list of packages.
+# Quick if all are installed.
 set -euo pipefail
 
 packages=(
   g++ cmake ninja-build pkg-config       # the build
   nlohmann-json3-dev libcli11-dev libfmt-dev  # JSON, command line, text
   libsentencepiece-dev libpcre2-dev libutf8proc-dev  # tokenizers
-  libedit-dev                            # the lines of a chat
+  libedit-dev  # line editing in chat
   libhwy-dev                             # vectors
   libgtest-dev libbenchmark-dev          # tests and kernel benchmarks
 )

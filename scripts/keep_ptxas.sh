@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Before nvcc (CMAKE_CUDA_COMPILER_LAUNCHER, with CUDAFLAGS=-Xptxas=-v): keeps what ptxas says of the kernels in OBJECT.ptxas,
-# where kernel_ledger.py reads it instead of compiling all of them once more. Whatever else was said goes to stderr as ever.
+# Wraps nvcc (CMAKE_CUDA_COMPILER_LAUNCHER, with CUDAFLAGS=-Xptxas=-v): saves the ptxas report to OBJECT.ptxas for
+# kernel_ledger.py, which then need not compile again. Other output goes to stderr.
 set -u
 object='' before=''
 for word; do
@@ -11,5 +11,5 @@ done
 "$@" 2>"$object.ptxas"
 status=$?
 grep -vE '^ptxas info|^ +[0-9]+ bytes stack frame' "$object.ptxas" >&2
-touch "$object.ptxas" # not older than what it tells of
+touch "$object.ptxas"  # at least as new as the object
 exit $status

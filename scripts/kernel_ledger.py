@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""What the compiler made of every CUDA kernel, and whether it stays within docs/gpu/kernels.budget.
+"""Lists registers, spills and hot loops of every compiled CUDA kernel, and checks docs/gpu/kernels.budget.
 
     scripts/kernel_ledger.py [BUILD_DIR] [--arch 80,90a] [--check] [--markdown docs/gpu/kernels.md] [--nvdisasm PROGRAM]
     scripts/kernel_ledger.py [BUILD_DIR] --arch 80 --nvdisasm PROGRAM --blocks KERNEL
 
 Compiles each .cu file of kernels/cuda for each architecture with the command of BUILD_DIR/compile_commands.json and reads
-from ptxas the registers, spills and static shared memory of every kernel; where the build kept that (keep_ptxas.sh) and no
-machine code is looked at, reads it there. With nvdisasm (of the CUDA toolkit, or
-the Python package nvidia-cuda-nvdisasm), of the loop that holds most of a kernel's memory and tensor instructions: its
-instructions, loads from global memory and how many are under way before the first is used, generic instead of global
-loads, and conversions by F2F. --check fails when a kernel is over its budget. --blocks lists that loop of one instance, piece
-by piece between jumps, so that the instructions on one way through it can be added up.
+the registers, spills and static shared memory of every kernel from ptxas. Without nvdisasm, reports kept by the build
+(keep_ptxas.sh) are used instead. With nvdisasm (CUDA toolkit, or Python package nvidia-cuda-nvdisasm), lists for the loop with
+most of a kernel's memory and tensor instructions: instructions, global loads, loads in flight before the first use, generic
+instead of global loads, and F2F conversions. --check fails if a kernel exceeds its budget. --blocks lists the basic blocks of
+that loop for one instance, to add up the instructions of one path.
 """
 import argparse
 import json
@@ -32,7 +31,7 @@ def fail(text):
 
 
 def compile_file(entry, arch, folder):
-    """-> (what ptxas says, the path of the machine code)"""
+    """-> (ptxas output, path of the machine code)"""
     words = entry["command"]
     words = re.sub(r'\s"?--generate-code=\S+', "", words)
     words = re.sub(r"^\S*ccache ", "", words)
@@ -48,7 +47,7 @@ def compile_file(entry, arch, folder):
 
 
 def reported(entry):
-    """What ptxas said when the build compiled this file, None where that was not kept or is older than the object."""
+    """The build's ptxas report of this file; None if missing or older than the object."""
     written = Path(entry["directory"]) / re.search(r" -o (\S+)", entry["command"])[1]
     report = written.with_name(written.name + ".ptxas")
     if not report.exists() or not written.exists() or report.stat().st_mtime < written.stat().st_mtime:
@@ -57,7 +56,7 @@ def reported(entry):
 
 
 def plain(names):
-    """{symbol: the kernel's name and template arguments}"""
+    """{symbol: kernel name and template arguments}"""
     text = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
     plains = {}
     for symbol, name in zip(names, text.splitlines()):
@@ -73,7 +72,7 @@ SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def kernels_of(text, arch):
-    """ptxas's report -> of one architecture {symbol: registers, bytes spilled, bytes of static shared memory}"""
+    """ptxas report of one architecture -> {symbol: registers, bytes spilled, bytes of static shared memory}"""
     found, symbol = {}, None
     for line in text.splitlines():
         if match := ENTRY.search(line):
@@ -93,7 +92,7 @@ JUMP = re.compile(r"BRA|BRX|JMP|CALL|RET|EXIT")
 
 
 def parse(lines):
-    """-> [(instruction, operands, predicate)], {label: the index of what it stands before}"""
+    """-> [(instruction, operands, predicate)], {label: index of the next instruction}"""
     code, labels = [], {}
     for line in lines:
         if match := re.match(r"\s*\.(L_x_\d+):", line):
@@ -104,7 +103,7 @@ def parse(lines):
 
 
 def hottest(code, labels):
-    """-> where the loop with most loads, tensor products and shared-memory reads begins and ends, or None"""
+    """-> (begin, end) of the loop with most loads, tensor products and shared-memory reads, or None"""
     best = None
     for end, (name, operands, _) in enumerate(code):
         target = re.search(r"L_x_\d+", operands)
@@ -118,15 +117,15 @@ def hottest(code, labels):
 
 
 def hot_loop(lines):
-    """A kernel's machine code -> the figures of its hottest loop."""
+    """Machine code of a kernel -> figures of its hottest loop."""
     code, labels = parse(lines)
     place = hottest(code, labels)
     return loop_figures([(name, operands) for name, operands, _ in code[slice(*place)]]) if place else None
 
 
 def blocks(lines):
-    """A kernel's machine code -> of each piece of its hottest loop where it begins, how many instructions it has, some
-    kinds of them, and the jump that it ends with."""
+    """Machine code of a kernel -> basic blocks of its hottest loop: start, number of instructions, some kinds of them, and the
+    final jump."""
     code, labels = parse(lines)
     begin, end = hottest(code, labels) or (0, 0)
     names = {place: label for label, place in labels.items()}
@@ -163,14 +162,14 @@ def loop_figures(body):
 
 
 def code_of(cubin, nvdisasm):
-    """-> {symbol: its lines of machine code}"""
+    """-> {symbol: lines of machine code}"""
     text = subprocess.run([nvdisasm, "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
     parts = re.split(r"^\.text\.(\w+):$", text, flags=re.M)
     return {symbol: body.splitlines() for symbol, body in zip(parts[1::2], parts[2::2])}
 
 
 def cuda_files(build):
-    """-> the entries of compile_commands.json"""
+    """-> entries of compile_commands.json"""
     commands = build / "compile_commands.json"
     if not commands.exists():
         fail(f"{commands}: no such file; configure with -DLARIAT_CUDA=ON first")
@@ -197,7 +196,7 @@ def list_blocks(build, arch, nvdisasm, kernel):
 
 
 def measure(build, archs, nvdisasm):
-    """-> [(kernel with its template arguments, file, arch, figures, hot loop or None)]"""
+    """-> [(kernel with template arguments, file, arch, figures, hot loop or None)]"""
     entries = cuda_files(build)
     rows = []
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
@@ -220,7 +219,7 @@ def measure(build, archs, nvdisasm):
 
 
 def over_budget(rows):
-    """Lines of the budget: kernel, most registers, most bytes spilled, least loads in flight (- where it does not matter)."""
+    """Lines of the budget: kernel, maximum registers, maximum bytes spilled, minimum loads in flight (-: no limit)."""
     limits = {}
     for line in BUDGET.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -242,8 +241,9 @@ def over_budget(rows):
     return found
 
 
-def table(rows, archs):
-    """One line per kernel: of its instances the largest figures; the loop of the instance with the longest one."""
+def table(rows, archs, shortest=0):
+    """One line per kernel: the maximum of its instances; the loop of the instance with the longest loop. Skips kernels with a loop
+    of fewer than `shortest` instructions and, if shortest > 0, kernels without a loop."""
     head = ["kernel", "instances", *(f"registers sm_{arch}" for arch in archs), "spilled", "shared, bytes", "warps per SM",
             "loop: instructions", "loads", "in flight", "generic", "F2F", "mma"]  # fmt: skip
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
@@ -253,6 +253,8 @@ def table(rows, archs):
         granted = -(-max(registers) // 8) * 8
         loops = [row[4] for row in mine if row[4] and row[2] == archs[-1]]
         loop = max(loops, key=lambda figures: figures["instructions"]) if loops else None
+        if shortest > (loop["instructions"] if loop else 0):
+            continue
         keys = ("instructions", "loads", "in_flight", "generic", "f2f", "mma")
         cells = [f"`{kernel}`", len({row[0] for row in mine}), *registers, max(r[3]["spills"] for r in mine),
                  max(r[3]["shared"] for r in mine), min(64, REGISTERS_PER_SM // (32 * granted)),
@@ -265,19 +267,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=Path, nargs="?", default=ROOT / "build")
     parser.add_argument("--arch", default="80,90a", help="compute capabilities [default: 80,90a]")
-    parser.add_argument("--check", action="store_true", help="fail when a kernel is over its budget")
-    parser.add_argument("--markdown", type=Path, help="file whose table between <!-- ledger --> and <!-- /ledger --> is replaced")
-    parser.add_argument("--nvdisasm", default=shutil.which("nvdisasm"), help="disassembler; without one, loops are not looked at")
-    parser.add_argument("--blocks", metavar="KERNEL", help="lists the hottest loop of one instance for the first --arch instead")
+    parser.add_argument("--check", action="store_true", help="fail if a kernel exceeds its budget")
+    parser.add_argument("--markdown", type=Path, help="replace the table between <!-- ledger --> and <!-- /ledger -->")
+    parser.add_argument("--nvdisasm", default=shutil.which("nvdisasm"), help="disassembler; without one, loops are skipped")
+    parser.add_argument("--blocks", metavar="KERNEL", help="list the hottest loop of one instance for the first --arch")
     args = parser.parse_args()
     archs = args.arch.split(",")
     if args.blocks:
         return list_blocks(args.build.resolve(), archs[0], args.nvdisasm, args.blocks)
     rows = measure(args.build.resolve(), archs, args.nvdisasm)
     if not args.nvdisasm:
-        print("kernel_ledger: no nvdisasm: loops were not looked at", file=sys.stderr)
+        print("kernel_ledger: no nvdisasm: loops were skipped", file=sys.stderr)
     if args.markdown:
-        text, times = re.subn(r"<!-- ledger -->.*<!-- /ledger -->", lambda _: f"<!-- ledger -->\n{table(rows, archs)}\n<!-- /ledger -->",
+        rewritten = table(rows, archs, shortest=64 if args.nvdisasm else 0)
+        text, times = re.subn(r"<!-- ledger -->.*<!-- /ledger -->", lambda _: f"<!-- ledger -->\n{rewritten}\n<!-- /ledger -->",
                               args.markdown.read_text(), flags=re.S)  # fmt: skip
         if times != 1:
             fail(f"{args.markdown}: no marks <!-- ledger --> and <!-- /ledger -->")

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The mutants of a C++ file, found in clang's syntax tree, for scripts/mutate.py: what is changed, and the file with all of them.
+"""Finds the mutants of a C++ file in clang's syntax tree for scripts/mutate.py, and writes the file with all of them.
 
-Comparisons are flipped, conditions and their operands become true or false, constants move, arithmetic operators and std::min and
-its like are swapped, statements are deleted. Constant expressions are left out.
+Flips comparisons, replaces conditions and their operands by true or false, shifts constants, swaps arithmetic operators and
+std::min and its relatives, deletes statements. Constant expressions are skipped.
 """
 import re
 import sys
@@ -14,14 +14,14 @@ FLIPPED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 SWAPPED = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "*", "<<": ">>", ">>": "<<", "&": "|", "|": "&"}
 SWAPPED |= {a + "=": b + "=" for a, b in SWAPPED.items()}
 CALLS = {"min": "max", "max": "min", "floor": "ceil", "ceil": "floor", "all_of": "any_of", "any_of": "all_of"}
-NEUTRAL = {"&&": "true", "||": "false"}  # an operand that becomes this decides nothing
+NEUTRAL = {"&&": "true", "||": "false"}  # neutral value of an operand
 OPERATORS = {Kind.BINARY_OPERATOR, Kind.COMPOUND_ASSIGNMENT_OPERATOR, Kind.CALL_EXPR, Kind.UNEXPOSED_EXPR}
 LITERALS = {Kind.INTEGER_LITERAL, Kind.FLOATING_LITERAL, Kind.CXX_BOOL_LITERAL_EXPR}
 WITH_STATEMENTS = {Kind.COMPOUND_STMT, Kind.IF_STMT, Kind.FOR_STMT, Kind.WHILE_STMT, Kind.CXX_FOR_RANGE_STMT, Kind.CASE_STMT,
                    Kind.DEFAULT_STMT, Kind.DO_STMT}  # fmt: skip
 CONSTANT = {Kind.STATIC_ASSERT, Kind.ENUM_DECL}
 
-# `reached` holds the mutants that the program's run has come to.
+# `reached` marks the mutants that the program has executed.
 PRELUDE = """\
 #ifndef LARIAT_MUTANTS
 #define LARIAT_MUTANTS
@@ -61,7 +61,7 @@ class Mutant:
 
 
 class Finder:
-    """The mutants of one file. Offsets are bytes, and so are the characters of `text`."""
+    """The mutants of one file. Offsets are bytes; `text` has one character per byte."""
 
     def __init__(self, path, text, arguments):
         self.path, self.text, self.mutants, self.left_out, self.seen = str(path), text, [], 0, set()
@@ -77,11 +77,11 @@ class Finder:
         return node.extent.start.offset, node.extent.end.offset
 
     def around(self, begin, end):
-        """The characters before and after, white space left out."""
+        """The characters before and after, without white space."""
         return self.text[:begin].rstrip()[-1:], self.text[end:].lstrip()[:1]
 
     def add(self, begin, end, after, switch):
-        """Adds a mutant, if the very same is not there yet (a template's instance, or Highway's next target)."""
+        """Adds a mutant unless it exists already (a template's instance, or Highway's next target)."""
         if end <= begin or (begin, end, after) in self.seen:
             return
         self.seen.add((begin, end, after))
@@ -94,7 +94,7 @@ class Finder:
         self.add(begin, end, after, lambda on, old, new: f"({on} ? ({after}) : ({new}))")
 
     def become(self, node, value):
-        """A condition, or an operand of one, that is true or false."""
+        """Mutants of a condition or an operand: true and false."""
         if value == "true":
             self.add(*self.span(node), value, lambda on, old, new: f"({on} || ({new}))")
         else:
@@ -174,7 +174,7 @@ class Finder:
 
 
 def render(text, mutants, begin, end):
-    """text[begin:end] with the switches of the mutants inside, the outermost of which come first."""
+    """text[begin:end] with the switches of the inner mutants, outermost first."""
     out, at = "", begin
     while mutants:
         outer, inside = mutants[0], 1

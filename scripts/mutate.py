@@ -1,20 +1,20 @@
 #!/usr/bin/python3
-"""Mutation tests: changes a source file in one small way at a time, and shows which changes no test notices.
+"""Mutation tests: applies small changes to a source file, one at a time, and lists the changes that no test detects.
 
     scripts/mutate.py FILE...            the files of SUITES below, as models/rope.cpp
-    scripts/mutate.py --sample N FILE    only N mutants of each file, drawn with a seed that is printed (--seed S)
-    scripts/mutate.py --again FILE...    only those that survived last time, as with new tests
+    scripts/mutate.py --sample N FILE    only N mutants per file, drawn with a printed seed (--seed S)
+    scripts/mutate.py --again FILE...    only the survivors of the last run, for new tests
 
-All mutants of a file are compiled at once, each behind a switch, and every run of a test program turns one of them on:
-`LARIAT_MUTANT=17 build-mutate/build/models_test` runs mutant 17 by hand. A mutant is killed when a test suite of the file fails,
-crashes or hangs. A mutant is run by the suites that reach it, the quickest first. Survivors are printed:
+All mutants of a file are compiled at once, each with a switch; a run of a test program enables one of them:
+`LARIAT_MUTANT=17 build-mutate/build/models_test` runs mutant 17 by hand. A mutant is killed if a test suite of the file fails,
+crashes or hangs. Only suites that reach a mutant run it, the fastest first. Survivors are printed:
 
     models/rope_yarn.cpp:26: low == high -> low != high (mutant 34): survives
 
-A survivor that changes nothing a test could see is explained by a row of tests/mutants.tsv: file, line, mutation, reason, with a
-tab in between. Fails where a mutant survives without a row, or a row fits no survivor.
+A row of tests/mutants.tsv explains a survivor that no test can detect: file, line, mutation and reason, separated by tabs. Fails
+if a survivor has no row, or a row fits no survivor.
 
-What is changed is in scripts/mutants.py; constant expressions are left out, and so is what does not compile.
+scripts/mutants.py lists the mutations; constant expressions and mutants that do not compile are skipped.
 Works in build-mutate/ (a copy of the sources and a build); needs python3-clang.
 """
 import argparse
@@ -39,8 +39,9 @@ BUILD = COPY / "build"
 EXPLAINED = ROOT / "tests/mutants.tsv"
 METHODS = [("engine_test", "*Method*:*Position*:Holes*")]
 RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Placed*:LongRope*:Latent*:Contin*:Context*:Expected*:*Away*:"
-                      "Joining*:*JoinedLayer0*:Own*:*GoldenCheckpoint*:*LayerTrace*:Saturat*:*PrefillBits*:*LongDynamic*:*Ahead*")]  # fmt: skip
-# The test programs that cover a file, and their suites there.
+                      "Joining*:*JoinedLayer0*:Own*:*GoldenCheckpoint*:*LayerTrace*:Saturat*:*PrefillBits*:*LongDynamic*:*Ahead*:"
+                      "*Lookup*")]  # fmt: skip
+# Test programs of each file, and the covering suites.
 SUITES = {
     "models/rope.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],
     "models/rope_yarn.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*")],
@@ -63,7 +64,7 @@ def run(command, **options):
 
 
 def compile_flags(path):
-    """-> the compiler and its arguments for a file, without input and output."""
+    """-> compiler and arguments for a file, without input and output."""
     commands = json.loads((BUILD / "compile_commands.json").read_text())
     words = shlex.split(next(c["command"] for c in commands if c["file"] == str(path)))
     words = words[next(i for i, word in enumerate(words) if re.search(r"(\+\+|cc|clang)[-.0-9]*$", word) and "ccache" not in word) :]
@@ -71,7 +72,7 @@ def compile_flags(path):
 
 
 def write_mutants(path, text, mutants, flags):
-    """Writes the file with its mutants, and returns those that compile."""
+    """Writes the file with its mutants and returns the mutants that compile."""
     while True:
         mutants.sort(key=lambda m: (m.begin, -m.end, m.after != ""))
         for number, mutant in enumerate(mutants, 1):
@@ -105,7 +106,7 @@ def passes(tests, limit, **variables):
 
 
 def measure(suites, mutants):
-    """Runs each suite without a mutant, and notes which mutants it reaches. -> seconds of each (program, tests of a suite)"""
+    """Runs each suite without a mutant and records the mutants that it reaches. -> seconds of each (program, suite)"""
     seconds, log = {}, COPY / "reached"
     for program, pattern in suites:
         listed = run([BUILD / program, "--gtest_list_tests", f"--gtest_filter={pattern}"], check=True).stdout
@@ -129,7 +130,7 @@ def explained():
 
 
 def test_file(name, options):
-    """-> the number of problems."""
+    """-> number of problems."""
     start, path = time.monotonic(), COPY / name
     data = (ROOT / name).read_bytes()
     text, lines = data.decode("latin-1"), data.decode("utf-8").splitlines()
@@ -148,7 +149,7 @@ def test_file(name, options):
     try:
         mutants = write_mutants(path, text, list(found.mutants), flags)
         left_out, made = found.left_out + len(found.mutants) - len(mutants), len(mutants)
-        print(f"{name}: {made} mutants; {left_out} left out, as they are constant or do not compile", flush=True)
+        print(f"{name}: {made} mutants; {left_out} skipped, constant or not compiling", flush=True)
         done = run(["cmake", "--build", BUILD, "-j2", "--target", *{program for program, _ in SUITES[name]}])
         if done.returncode != 0:
             sys.exit(f"mutate: does not build:\n{done.stdout[-3000:]}")
@@ -172,7 +173,7 @@ def test_file(name, options):
                     print(f"{name}:{mutant.line + 1}: {row(mutant)[2]} (mutant {mutant.number}): "
                           f"{'survives' if mutant.reaching else 'is not reached'}\n    {row(mutant)[1]}", flush=True)  # fmt: skip
     finally:
-        path.write_bytes(data)  # the next file's mutants are tested without these
+        path.write_bytes(data)  # removes the mutants before the next file
     last.parent.mkdir(parents=True, exist_ok=True)
     last.write_text(json.dumps(survivors))
     all_of_them = not options.again and options.sample is None
@@ -186,7 +187,7 @@ def test_file(name, options):
 
 
 def prepare():
-    """Brings the copy up to date, touching only what differs, and configures it."""
+    """Updates the copy, touching only changed files, and configures it."""
     listed = run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], check=True).stdout
     names = {name for name in listed.split("\0") if (ROOT / name).is_file()}
     for old in [p for folder in {name.split("/")[0] for name in names} for p in (COPY / folder).rglob("*.*")]:
@@ -214,7 +215,7 @@ def main():
     if unknown := [name for name in options.files if name not in SUITES]:
         sys.exit(f"mutate: {unknown[0]} has no row in SUITES; there are {', '.join(SUITES)}")
     os.nice(10)
-    resource.setrlimit(resource.RLIMIT_AS, (6 << 30, resource.RLIM_INFINITY))  # a mutant may allocate without end
+    resource.setrlimit(resource.RLIMIT_AS, (6 << 30, resource.RLIM_INFINITY))  # a mutant may allocate without limit
     prepare()
     sys.exit(1 if sum(test_file(name, options) for name in options.files) else 0)
 

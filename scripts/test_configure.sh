@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The build folder of scripts/demo.sh and scripts/test.sh, in any order and again, to the end of configuring: both go on, and
-# what one compiles the other does not compile otherwise. So it is with folders that were configured by hand; of those
-# that cannot serve, one line says what to do. Nothing is compiled.
+# Configures the build folder of scripts/demo.sh and scripts/test.sh in any order and repeatedly: neither may fail or recompile
+# objects of the other. Also covers folders configured by hand; unusable folders get a one-line remedy. Compiles nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset CUDAARCHS CUDAFLAGS  # .ci/run has its own
@@ -19,8 +18,8 @@ in_order() {  # folder, demo or test...
   local folder=$1 command
   for command in "${@:2}"; do
     touch "$work/before"
-    scripts/configure.sh "$command" "$work/$folder" 2>"$work/said" || ends "$folder: $command.sh does not go on: $(<"$work/said")"
-    # All but the file that stands in for CUDA, which a test has where there is nvcc.
+    scripts/configure.sh "$command" "$work/$folder" 2>"$work/said" || ends "$folder: $command.sh fails: $(<"$work/said")"
+    # Excludes the stub for CUDA, which tests have with nvcc.
     comm -23 "$work/before" <(commands "$folder") | grep -v 'kernels/cuda/cuda_missing.cpp' >"$work/again" || true
     [ ! -s "$work/again" ] || ends "$folder: $command.sh compiles again: $(<"$work/again")"
     commands "$folder" >"$work/before"
@@ -28,8 +27,8 @@ in_order() {  # folder, demo or test...
   rm "$work/before"
 }
 
-refused() {  # folder, what is said
-  ! scripts/configure.sh test "$work/$1" 2>"$work/said" || ends "$1: test.sh goes on"
+refused() {  # folder, message
+  ! scripts/configure.sh test "$work/$1" 2>"$work/said" || ends "$1: test.sh does not fail"
   grep -qF "$2" "$work/said" && grep -qF "rm -r $work/$1" "$work/said" || ends "$1: test.sh says $(<"$work/said")"
 }
 
@@ -51,12 +50,12 @@ grep -q "$work/debug stays Debug" "$work/said" || ends "debug: demo.sh says '$(<
 if has_cuda test-first; then
   $gpu || [ "$(commands test-first | grep -m 1 -- '-x cu ' | grep -o generate-code | wc -l)" = 1 ] ||
     ends "test.sh compiles for several architectures without a GPU"
-  # CMake knows the compiler, and nothing of CUDAARCHS, which it does not read again.
+  # CMake knows the compiler and does not read CUDAARCHS again.
   by_hand cuda -G Ninja -DLARIAT_CUDA=ON -DLARIAT_TESTS=OFF
   commands cuda | grep -q 'compute_80.*compute_90a' || ends "LARIAT_CUDA=ON is not for every architecture"
   CUDAARCHS=90a-real in_order cuda test
   in_order cuda demo test
-  ! commands cuda | grep -q compute_80 || ends "CUDAARCHS is not heeded, or forgotten"
+  ! commands cuda | grep -q compute_80 || ends "CUDAARCHS is ignored or forgotten"
 else
   echo "SKIPPED: architectures of CUDA, as there is no nvcc"
 fi
@@ -64,5 +63,5 @@ fi
 by_hand several -G 'Ninja Multi-Config' -DLARIAT_CUDA=OFF
 refused several 'holds several build types'
 mv "$work/debug" "$work/moved"
-refused moved 'cannot be configured as it was before'
-echo "demo.sh and test.sh go on in any order, over folders of others too"
+refused moved 'cannot be configured again'
+echo "demo.sh and test.sh work in any order, also over existing folders"

@@ -5,27 +5,27 @@
 #include "kernels/tensor.h"
 #include "tests/limit_targets.h"
 
-// How many rows have the bits of a row alone, on the processor that runs this; beyond that many, they have
-// those of any other such number. docs/processors.md tells users of the same.
+// Number of rows that are bitwise identical to single rows on this processor; larger numbers of rows are
+// bitwise identical to each other (docs/accuracy.md).
 namespace lariat::test {
 
 inline constexpr int64_t kAnyRows = std::numeric_limits<int64_t>::max();
 
-// Weights in bf16 that are computed in bf16 on AMX.
+// bf16 weights with bf16 compute on AMX.
 inline bool has_tiles(DType weights, DType compute) {
   return weights == DType::kBF16 && compute == DType::kBF16 && this_processor() == cpu::Processor::kAmx;
 }
-// integers: weights whose codes are integers, q8 and q4.
+// integers: weights with integer quantized values, q8 and q4.
 inline int64_t linear_rows_alike(bool integers) {
   return integers && this_processor() != cpu::Processor::kAmx ? kAnyRows : 8;
 }
 inline int64_t grouped_linear_rows_alike(bool integers) { return integers ? kAnyRows : 8; }
 
-// Tokens times query heads for each KV head.
+// Tokens times query heads per KV head.
 inline constexpr int64_t kAttentionRowsAlike = 23;
-// Threads share out the positions of contexts that are longer.
+// Threads split the positions of longer contexts.
 inline constexpr int64_t kThreadsChangeBitsFrom = 512;
-// A prefill in chunks of at least this many tokens has the bits of one shot.
+// Chunks of at least this many tokens prefill bitwise identically to one shot.
 inline constexpr int64_t kPrefillChunkAlike = 24;
 
 }  // namespace lariat::test

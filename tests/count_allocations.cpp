@@ -1,4 +1,4 @@
-// operator new for all of a test program, which counts. Compiled by itself, so that no caller sees into it.
+// Counting operator new for a test program, in a separate file so that no caller inlines it.
 #include "tests/count_allocations.h"
 
 #include <atomic>

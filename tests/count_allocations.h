@@ -3,9 +3,9 @@
 
 namespace lariat::test {
 
-// Calls of operator new since the program began, by any thread. 0 under sanitizers, whose operator new stays.
+// Calls of operator new so far, by any thread. 0 under sanitizers, which replace operator new.
 int64_t allocations();
-// Those of the calling thread.
+// Calls by the current thread.
 int64_t own_allocations();
 
 }  // namespace lariat::test

@@ -1,6 +1,6 @@
-// Linked into the tests and benchmarks of CPU code: LARIAT_TEST_TARGET, one of kProcessors, makes them run as
-// on a processor that has this and nothing newer, and as AMX with its tiles emulated, on any processor. With
-// LARIAT_TEST_SKIP_SAME as well, what cannot be, and what is the program's own run anyway, runs nothing.
+// Linked into CPU tests and benchmarks: LARIAT_TEST_TARGET, one of kProcessors, simulates a processor with
+// nothing newer; AMX is emulated on any processor. LARIAT_TEST_SKIP_SAME skips impossible targets and the
+// native one.
 #include "tests/limit_targets.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ void run_as(const std::string& name) {
   hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~(kTargets[static_cast<int>(wanted)] - 1));
 }
 
-// Before main, and so before the first kernel chooses what it runs on.
+// Before main: the first kernel then selects the limited target.
 const char* const kWanted = [] {
   const char* name = std::getenv("LARIAT_TEST_TARGET");
   if (name != nullptr) run_as(name);

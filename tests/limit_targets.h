@@ -5,13 +5,12 @@
 
 namespace lariat::test {
 
-// The names of cpu::Processor, as LARIAT_TEST_TARGET gives them.
+// Values of LARIAT_TEST_TARGET, in the order of cpu::Processor.
 inline constexpr const char* kProcessors[] = {"SSE4", "AVX2", "AVX512", "AVX512_BF16", "AMX"};
 
-// The kind of processor that runs this.
 inline cpu::Processor this_processor() {
   if (cpu::has_amx_bf16()) return cpu::Processor::kAmx;
-  if (cpu::has_avx512_bf16()) return cpu::Processor::kAvx512Bf16;
+  if (cpu::supports_avx512_bf16()) return cpu::Processor::kAvx512Bf16;
 #if defined(__x86_64__)
   if ((hwy::SupportedTargets() & HWY_AVX3) != 0) return cpu::Processor::kAvx512;
 #endif

@@ -1,6 +1,5 @@
-// main of the test programs. GoogleTest's own counts a run of nothing but skipped tests as passed, and its
-// brief output does not name what was skipped: here every skipped test has a line with its reason, and such a
-// run ends with 77, which ctest calls skipped.
+// main of the test programs. Prints each skipped test with its reason, and returns 77 (skipped in ctest) if
+// every test was skipped; GoogleTest's main counts such a run as passed.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -2,11 +2,10 @@
 #include <filesystem>
 #include <string>
 
-// Paths that only source_dir.cpp is compiled with, so that clones in other folders share all other objects of
-// ccache.
+// Paths compiled only into source_dir.cpp, so that clones in other folders share all other ccache objects.
 namespace lariat::test {
 
-std::filesystem::path source_dir();  // the root of the sources
-std::string lariat_program();        // the program `lariat` of this build
+std::filesystem::path source_dir();  // root of the sources
+std::string lariat_program();        // this build's `lariat` program
 
 }  // namespace lariat::test

@@ -18,22 +18,22 @@
 
 namespace lariat::test {
 
-// Whether `part` stands in `text`, as EXPECT_TRUE and EXPECT_FALSE take it.
+// Whether `text` contains `part`, for EXPECT_TRUE and EXPECT_FALSE.
 inline testing::AssertionResult holds(std::string_view text, std::string_view part) {
   const bool found = text.find(part) != std::string_view::npos;
   return (found ? testing::AssertionSuccess() : testing::AssertionFailure())
          << "'" << part << "' is " << (found ? "" : "not ") << "in: " << text;
 }
 
-// Whether `text` names all of the words, which " | " separates: files, options, keys and values, each a whole
-// word of it. The sentence around them is free to change.
+// Whether `text` contains all words, separated by " | " (files, options, keys, values), as whole words. The
+// wording around them is free to change.
 inline testing::AssertionResult names(std::string_view text, std::string_view words) {
   const auto of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   while (!words.empty()) {
     const std::string_view word = words.substr(0, words.find(" | "));
     words.remove_prefix(std::min(words.size(), word.size() + 3));
     size_t at = text.find(word);
-    const auto within = [&] {  // a longer word
+    const auto within = [&] {  // part of a longer word
       const size_t end = at + word.size();
       return (at > 0 && of_word(word.front()) && of_word(text[at - 1])) ||
              (end < text.size() && of_word(word.back()) && of_word(text[end]));
@@ -42,10 +42,10 @@ inline testing::AssertionResult names(std::string_view text, std::string_view wo
     if (at == std::string_view::npos)
       return testing::AssertionFailure() << "'" << word << "' is not named in: " << text;
   }
-  return testing::AssertionSuccess() << "all of it is named in: " << text;
+  return testing::AssertionSuccess() << "every word is named in: " << text;
 }
 
-// The text of the Error that `action` throws, which must be one line; "" when it throws none.
+// Message of the Error thrown by `action`, which must be one line; "" if it throws none.
 template <class Action>
 std::string error_of(const Action& action) {
   try {
@@ -57,7 +57,7 @@ std::string error_of(const Action& action) {
   return "";
 }
 
-// A text as the name of a test: other characters than letters and digits become _.
+// Converts a text to a test name: every character but letters and digits becomes _.
 inline std::string test_name(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
@@ -77,7 +77,7 @@ inline std::filesystem::path shared_dir() {
   return set != nullptr ? std::filesystem::path(set) : source_dir().parent_path() / "shared";
 }
 
-// An empty folder, which goes with this.
+// An empty folder, deleted with the object.
 struct TempFolder {
   TempFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "lariat-XXXXXX").string();
@@ -90,7 +90,7 @@ struct TempFolder {
     std::error_code ec;
     std::filesystem::remove_all(path, ec);
   }
-  // In place of what is there, a link included.
+  // Replaces an existing file or link.
   void put(const std::string& name, std::string_view bytes) const {
     std::filesystem::create_directories((path / name).parent_path());
     std::filesystem::remove(path / name);
@@ -99,7 +99,6 @@ struct TempFolder {
   std::filesystem::path path;
 };
 
-// A test with a folder of its own.
 class FolderTest : public testing::Test {
  protected:
   void put(const std::string& name, std::string_view bytes) const { folder_.put(name, bytes); }
@@ -107,7 +106,6 @@ class FolderTest : public testing::Test {
   const std::filesystem::path& dir_ = folder_.path;
 };
 
-// Links to all files of a folder, in a new one.
 inline void link_files(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::filesystem::create_directories(to);
   for (const auto& entry : std::filesystem::directory_iterator(from))

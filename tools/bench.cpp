@@ -30,18 +30,18 @@ struct BenchCommand {
 };
 
 struct BenchResult {
-  std::string test;  // "pp": prefill of n tokens, "tg": n tokens decoded one at a time
+  std::string test;  // "pp": prefill of n tokens, "tg": decoding n tokens
   int64_t n = 0, depth = 0;
   std::vector<double> tokens_per_second;
-  double bytes_per_token = 0;              // weights and cache a token must read, for "tg"
+  double bytes_per_token = 0;              // for "tg": weights and cache read per token
   RerotationStats rerotations;             // of one repetition
   double seconds = 0;                      // of the same repetition
-  std::string logits_hash{};               // of the last token's logits, in the same one
-  double read_before = 0, read_after = 0;  // the machine's bandwidth around the test, bytes per second
-  double waited = 0;                       // for a core, as a share of the threads' time
+  std::string logits_hash{};               // hash of the last token's logits, same repetition
+  double read_before = 0, read_after = 0;  // memory bandwidth before and after the test, bytes per second
+  double waited = 0;                       // time waiting for a core, as a share of thread time
 
   double read_limit() const { return (read_before + read_after) / 2; }
-  // On a shared machine bandwidth comes and goes; a share of it then means little.
+  // Bandwidth changed during the test, as on a shared machine: a share of it means little.
   bool limit_moved() const { return std::abs(read_after - read_before) > 0.15 * read_limit(); }
   double slowest() const { return *std::min_element(tokens_per_second.begin(), tokens_per_second.end()); }
   double fastest() const { return *std::max_element(tokens_per_second.begin(), tokens_per_second.end()); }
@@ -52,14 +52,14 @@ struct BenchResult {
   }
 };
 
-// The bytes that one decode step at this length must read: every projection once, and the whole cache.
+// Bytes read by a decode step at this length: every projection and the whole cache.
 double bytes_read(const Session& session, double length) {
   const KvPool& pool = session.pool();
   const auto per_position = static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position());
   return static_cast<double>(session.model().weights.token_bytes) + per_position * length;
 }
 
-// Makes `sequence` hold `depth` tokens. What it holds already stays: depths are measured in rising order.
+// Extends `sequence` to `depth` tokens; depths are measured in rising order.
 void fill(const BenchCommand& command, Session& session, Sequence& sequence, int64_t depth) {
   Progress progress("bench: filling the cache", depth, command.common.quiet);
   const int64_t before = sequence.length();
@@ -70,9 +70,8 @@ void fill(const BenchCommand& command, Session& session, Sequence& sequence, int
   });
 }
 
-// Decodes as a greedy generation does, but for the tokens, which are given: nothing but the likeliest token
-// leaves the backend, and a step is asked for before the last one's token has come.
-// Returns the last step's logits.
+// Decodes given tokens like a greedy generation: only the argmax leaves the backend, and each step is queued
+// before the previous token is read. Returns the logits of the last step.
 Matrix decode_one_by_one(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
   size_t fed = 0;
   Matrix logits;
@@ -88,8 +87,7 @@ Matrix decode_one_by_one(Session& session, Sequence& sequence, std::span<const i
   return logits;
 }
 
-// n tokens of a test on a copy of the sequence that holds the context: that copy, how long they took, and a
-// hash of the last one's logits.
+// Result of a test on a copy of the context: the copy, the time and a hash of the last logits.
 struct TestRun {
   Sequence sequence;
   double seconds;
@@ -98,7 +96,7 @@ struct TestRun {
 TestRun run_test(Session& session, const Sequence& context, const std::string& test, int64_t n) {
   const std::vector<int32_t> tokens = some_tokens(n, session.model().spec.vocab_size);
   Sequence sequence = session.fork(context, context.length());
-  session.backend().synchronize();  // copying the context is not what is measured
+  session.backend().synchronize();  // excludes copying the context from the time
   const auto start = Stopwatch::now();
   const Matrix logits =
       test == "pp" ? forward(session, {&sequence, tokens}, {}, [](int64_t) { stop_if(&interrupted()); })
@@ -109,7 +107,7 @@ TestRun run_test(Session& session, const Sequence& context, const std::string& t
   return {std::move(sequence), seconds, fmt::format("{:016x}", checksum(std::as_bytes(std::span(host))))};
 }
 
-// Takes the working memory and starts the threads with a forward pass or a few tokens, which are not counted.
+// Allocates working memory and starts threads with an untimed forward pass or a few tokens.
 void warm_up(Session& session, const Sequence& context, const BenchResult& result) {
   const int64_t chunk = session.options().prefill_chunk;
   const int64_t enough = result.test == "tg" ? 4 : chunk > 0 ? chunk : result.n;
@@ -148,8 +146,8 @@ nlohmann::ordered_json to_json(const BenchResult& r) {
   return json;
 }
 
-void print_heading(DType dtype, const Limits& limits) {
-  fmt::print(std::cout, "machine: read {:.2f} GB/s, {} GEMM {:.3f} TFLOP/s\n",
+void print_heading(DType dtype, const Backend& backend, const Limits& limits) {
+  fmt::print(std::cout, "{}\nmachine: read {:.2f} GB/s, {} GEMM {:.3f} TFLOP/s\n", backend.description(),
              limits.read_bytes_per_second / 1e9, name_of(dtype), limits.flops_per_second / 1e12);
   std::cout << "test        tok/s (min .. max)          GB/s  of the machine's" << std::endl;
 }
@@ -162,11 +160,11 @@ void print_row(const BenchResult& r, const Model& model, const Limits& limits) {
   if (r.test == "tg") {
     fmt::print(std::cout, "{:.1f}% of read bandwidth", 100 * gb_s * 1e9 / r.read_limit());
     if (r.limit_moved()) {
-      fmt::print(std::cout, ", which went from {:.1f} to {:.1f} GB/s", r.read_before / 1e9,
+      fmt::print(std::cout, ", which changed from {:.1f} to {:.1f} GB/s", r.read_before / 1e9,
                  r.read_after / 1e9);
     }
   } else {
-    // Two operations per weight and token; attention's share is left out.
+    // Two operations per weight and token, without attention.
     const double flops = r.median() * 2 * static_cast<double>(model.weights.values);
     const double share = flops / limits.flops_per_second;
     fmt::print(std::cout, "{} ({:.3f} TFLOP/s)",
@@ -186,19 +184,18 @@ void print_row(const BenchResult& r, const Model& model, const Limits& limits) {
 }
 
 void print_results(const std::vector<BenchResult>& results, const Engine& engine, const Limits& limits) {
-  nlohmann::ordered_json json;
-  json["results"] = nlohmann::ordered_json::array();
-  for (const auto& result : results) json["results"].push_back(to_json(result));
-  json["device"] = engine.backend->description();
-  json["dtype"] = name_of(engine.model.weights.form.dtype);
-  json["quantize"] = engine.model.quantization();
-  json["limits"] = {{"read_gb_s", limits.read_bytes_per_second / 1e9},
-                    {"gemm_tflop_s", limits.flops_per_second / 1e12}};
-  print_json(json);
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const auto& result : results) rows.push_back(to_json(result));
+  print_json({{"results", rows},
+              {"device", engine.backend->description()},
+              {"dtype", name_of(engine.model.weights.form.dtype)},
+              {"quantize", engine.model.quantization()},
+              {"limits",
+               {{"read_gb_s", limits.read_bytes_per_second / 1e9},
+                {"gemm_tflop_s", limits.flops_per_second / 1e12}}}});
 }
 
-// Seconds in which this process's threads were ready to run without a core; 0 where the system does not
-// report it.
+// Seconds for which threads of this process were runnable without a core; 0 if the system does not report it.
 double waited_for_cores() {
   double nanoseconds = 0;
   std::error_code none;
@@ -212,7 +209,7 @@ double waited_for_cores() {
 
 std::vector<BenchResult> wanted_results(const BenchCommand& command) {
   std::vector<int64_t> depths = command.depths;
-  std::sort(depths.begin(), depths.end());  // each context continues the one before
+  std::sort(depths.begin(), depths.end());  // each context continues the previous one
   std::vector<BenchResult> wanted;
   for (const int64_t depth : depths) {
     for (const int64_t prompt : command.prompts) {
@@ -226,13 +223,13 @@ std::vector<BenchResult> wanted_results(const BenchCommand& command) {
 void run(BenchCommand& command) {
   const bool random = command.common.open.random_weights, config = !command.config.empty();
   if (random != config || random != command.common.model.empty()) {
-    throw UsageError("bench takes --model DIR, or --config FILE together with --random-weights");
+    throw UsageError("bench needs --model DIR, or --config FILE with --random-weights");
   }
   if (random) command.common.model = command.config;
   const Engine engine = open_engine(command.common, Reads::kTokens);
   const auto* cpu = dynamic_cast<const CpuBackend*>(engine.backend.get());
   const DType weights = engine.model.product_dtype();
-  // A GPU multiplies the tokens of a prompt by quantised weights in bf16.
+  // A GPU multiplies prompts by quantized weights in bf16.
   const DType dtype = cpu == nullptr && is_quantized(weights) ? DType::kBF16 : weights;
   const auto measure = [&] {
     return cpu != nullptr ? measure_cpu_limits(cpu->threads(), dtype)
@@ -245,7 +242,7 @@ void run(BenchCommand& command) {
   const int threads = cpu != nullptr ? cpu->threads() : 1;
   std::vector<BenchResult> results;
   bool complete = true;
-  if (!command.json) print_heading(dtype, limits);
+  if (!command.json) print_heading(dtype, *engine.backend, limits);
   try {
     for (BenchResult& result : wanted_results(command)) {
       if (result.depth > context.length()) fill(command, session, context, result.depth);
@@ -274,14 +271,13 @@ void run(BenchCommand& command) {
 void add_bench_command(CLI::App& app) {
   auto command = std::make_shared<BenchCommand>();
   CLI::App& sub =
-      add_command(app, "bench", "Prefill and decode speed beside the machine's limits", kMeasureCommands,
-                  "lariat bench --config configs/tinyllama-1.1b.json --random-weights --prompt 512 --gen 64");
+      add_command(app, "bench", "Prefill and decode throughput vs the machine's limits", kMeasureCommands,
+                  "lariat bench --config configs/tinyllama-1.1b.json --random-weights --gen 64");
   set_usage(sub, "--model DIR [options]\n--config FILE --random-weights [options]");
   add_model_option(sub, command->common, /*required=*/false);
-  sub.add_option("--config", command->config, "a config.json to build a random model from");
-  sub.add_flag("--random-weights", command->common.open.random_weights,
-               "weights drawn at random, for --config");
-  sub.add_option("-p,--prompt", command->prompts, "prompts to read, in tokens; 0: none")
+  sub.add_option("--config", command->config, "config.json of a random model");
+  sub.add_flag("--random-weights", command->common.open.random_weights, "random weights for --config");
+  sub.add_option("-p,--prompt", command->prompts, "prompt lengths to prefill; 0: none")
       ->delimiter(',')
       ->check(CLI::Range(0, 1 << 24));
   sub.add_option("-n,--gen", command->gen, "tokens to decode; 0: none")->check(CLI::Range(0, 1 << 24));

@@ -17,22 +17,21 @@
 namespace lariat {
 namespace {
 
-// The tokens that the model was trained with, where nothing carries it beyond them yet but could; else 0.
+// Trained context if RoPE scaling could extend it and none is set; else 0.
 int64_t extensible_context(const Chat& chat) {
   const RopeScaling& rope = chat.session.rope();
   const bool extensible = chat.session.model().spec.has_rope() && rope.type == RopeType::kDefault;
   return extensible ? std::max<int64_t>(rope.max_position_embeddings, 0) : 0;
 }
 
-// Near the end of what the model was trained for, once: how to go on beyond it.
+// Proposes RoPE scaling once, near the end of the trained context.
 void propose_scaling(Chat& chat) {
   const int64_t trained = extensible_context(chat), length = std::ssize(chat.conversation.context().tokens);
   if (chat.proposed || trained == 0 || length < trained / 8 * 7) return;
   chat.proposed = true;
-  notice(chat,
-         fmt::format("the conversation has {} of the {} tokens that the model was trained with; /save it "
-                     "and --load-cache it with --rope-scaling dynamic-yarn to go on beyond them",
-                     length, trained));
+  notice(chat, fmt::format("the conversation has {} of {} trained tokens; /save it "
+                           "and --load-cache it with --rope-scaling dynamic-yarn to continue",
+                           length, trained));
 }
 
 void show_answer(Chat& chat, const Answer& answer, const SamplerOptions& sampler) {
@@ -62,13 +61,13 @@ void explain_end(Chat& chat, const Answer& answer) {
                              counted(limit, "token")));
   }
   if (generation.stop_reason == StopReason::kInterrupted && chat.terminal)
-    notice(chat, "stopped; what was said stays");
+    notice(chat, "stopped; the answer so far is kept");
   propose_scaling(chat);
 }
 
 void answer(Chat& chat, const std::string& message) {
   AnswerOptions options = chat.options;
-  options.generate.sampler.seed += static_cast<uint64_t>(chat.answers);  // the same message, another answer
+  options.generate.sampler.seed += static_cast<uint64_t>(chat.answers);  // varies repeated answers
   std::optional<Progress> progress;
   const auto on_text = [&](const std::string& piece) {
     if (progress) progress->clear();
@@ -88,30 +87,28 @@ void answer(Chat& chat, const std::string& message) {
   explain_end(chat, *chat.last);
 }
 
-// A conversation's own advice, to be put behind an error.
+// Advice to append to an error.
 std::string way_on(const Chat& chat, const Error& error) {
   if (dynamic_cast<const ContextFull*>(&error) == nullptr) return "";
   std::string text = chat.terminal ? "; /reset forgets the conversation" : "";
   const int64_t trained = extensible_context(chat), limit = chat.session.options().max_ctx;
   if (trained > 0 && limit >= trained) {
-    text += fmt::format(
-        "; --rope-scaling dynamic-yarn goes beyond the {} tokens that the model was trained with", trained);
+    text += fmt::format("; use --rope-scaling dynamic-yarn beyond the {} trained tokens", trained);
   }
   return text;
 }
 
-// False: the conversation ends.
+// Returns false at the end of the conversation.
 bool take_turn(Chat& chat, const LineReader::Message& input) {
   try {
     if (!input.verbatim && is_command(input.text)) return run_command(chat, input.text);
     if (trimmed(input.text).empty()) return true;
     if (chat.terminal && input.text.find("\uFFFD") != std::string::npos)
-      throw Error(
-          "the message holds U+FFFD, as bytes that are not UTF-8 are read; set the terminal to UTF-8");
+      throw Error("the message holds U+FFFD (bytes that are not UTF-8); set the terminal to UTF-8");
     answer(chat, input.text);
   } catch (const Interrupted&) {
     if (!chat.terminal) return false;
-    std::cerr << "\n";  // behind the ^C that the terminal shows
+    std::cerr << "\n";  // after the terminal's ^C
     notice(chat, "stopped before the answer began; the message is forgotten");
   } catch (const Error& e) {
     if (std::exchange(chat.in_line, false)) std::cout << "\n" << std::flush;
@@ -121,16 +118,16 @@ bool take_turn(Chat& chat, const LineReader::Message& input) {
   return std::cout.good();
 }
 
-// The signal that ended it, or 0.
+// Returns the signal that ended the conversation, or 0.
 int converse(Chat& chat) {
   LineReader lines(chat.terminal);
-  // A Ctrl-C on a terminal ends a line or an answer.
+  // On a terminal, Ctrl-C only ends a line or an answer.
   const auto ends = [&](int signal) { return signal != 0 && (signal != SIGINT || !chat.terminal); };
   for (;;) {
     const LineReader::Message input = lines.read_message();
     const bool is_line = input.outcome == LineReader::Outcome::kLine;
-    if (chat.terminal && !is_line) std::cerr << "\n";  // the prompt's line has no end yet
-    const int before = rearm_signals(true);  // while something is done, a second one ends the program
+    if (chat.terminal && !is_line) std::cerr << "\n";  // the prompt's line is not terminated
+    const int before = rearm_signals(true);            // during a command, a second signal ends the program
     if (ends(before)) return before;
     if (before == SIGINT) notice(chat, "Ctrl-D or /exit ends the conversation");
     bool again = input.outcome != LineReader::Outcome::kOver || before != 0;
@@ -146,12 +143,12 @@ void run(ChatCommand& command) {
   warn_of_escapes(command.writing, "", "in bash, $'\\n' is a line break and $'\\t' a tab",
                   command.common.quiet);
   const bool terminal = isatty(STDIN_FILENO) == 1 && !command.json;
-  if (!terminal) standard_input();  // which the messages come from
+  if (!terminal) standard_input();  // source of the messages
   const std::filesystem::path& save_to = command.writing.save_cache;
   begin_context(command.writing.load_cache.file, save_to, command.common.quiet);
   Engine engine = open_engine(command.common, Reads::kChat);
   choose_sampling(command.writing, engine.model.spec.generation, command.common);
-  // Without --ctx a conversation ends where the model is not made to go on.
+  // Without --ctx, a conversation ends at the limit of the model and its scaling.
   if (engine.session_options.max_ctx == 0)
     engine.session_options.max_ctx = reach_of(*engine.session_options.rope).value_or(0);
   Session session = engine.session();
@@ -166,7 +163,7 @@ void run(ChatCommand& command) {
   if (terminal) notice(chat, "/help lists the commands, Ctrl-D ends the conversation");
   if (rearm_signals(false) != 0) throw Error("interrupted before the conversation began");
   const auto finish = [&] {
-    rearm_signals(true);  // a file may take for ever to write
+    rearm_signals(true);  // writing a file may block forever
     if (!save_to.empty()) save_conversation(chat, save_to);
   };
   int signal = 0;
@@ -178,7 +175,7 @@ void run(ChatCommand& command) {
   }
   finish();
   if (signal != 0 && !terminal)
-    throw Error(fmt::format("interrupted after {}; start again with the turns that remain",
+    throw Error(fmt::format("interrupted after {}; restart with the remaining turns",
                             counted(chat.answers, "answer")));
 }
 
@@ -195,8 +192,7 @@ void add_chat_command(CLI::App& app) {
   add_template_var_option(sub, command->common);
   sub.add_flag("--json", command->json, "one JSON object on stdout per answer")->group(kOutputOptions);
   add_common_options(sub, command->common);
-  sub.get_option("--ctx")->description(
-      "longest conversation; 0: as far as the model's positions are made to go");
+  sub.get_option("--ctx")->description("maximum conversation length; 0: the model's limit");
   sub.callback([command, &sub] {
     command->files = files_of(sub);
     run(*command);

@@ -50,13 +50,13 @@ struct Command {
   void (*run)(Chat& chat, const std::string& argument);
 };
 
-// Commands write to stderr, as stdout holds answers.
+// Commands write to stderr; stdout is reserved for answers.
 const Command kCommands[] = {
-    {"/reset", "", "forget the conversation, but for the system's message",
+    {"/reset", "", "forget all messages except the system message",
      [](Chat& chat, const std::string&) { chat.conversation.reset(); }},
-    {"/system", "TEXT", "another system's message; without a text: none",
+    {"/system", "TEXT", "set the system message; without TEXT: none",
      [](Chat& chat, const std::string& text) { chat.conversation.set_system(text); }},
-    {"/save", "FILE", "put the conversation and its cache away",
+    {"/save", "FILE", "save the conversation and its KV cache",
      [](Chat& chat, const std::string& file) {
        CommandFiles files = chat.command.files;
        files.outputs = {{"/save " + file, file}};
@@ -64,15 +64,15 @@ const Command kCommands[] = {
        save_conversation(chat, file);
        notice(chat, fmt::format("{}: {}", file, size_of(chat)));
      }},
-    {"/load", "FILE", "go on with one that was put away",
+    {"/load", "FILE", "continue a saved conversation",
      [](Chat& chat, const std::string& file) {
        chat.conversation.restore(load_context(chat.session, file), file);
        notice(chat, fmt::format("{}: {}, {}", file, size_of(chat),
                                 counted(chat.conversation.messages().size(), "message")));
      }},
-    {"/context", "", "how long the conversation is, and how far it is stretched",
+    {"/context", "", "show the conversation's length and RoPE scale",
      [](Chat& chat, const std::string&) { std::cerr << describe_context(chat); }},
-    {"/stats", "", "what the last answer took",
+    {"/stats", "", "show statistics of the last answer",
      [](Chat& chat, const std::string&) { std::cerr << describe_last_answer(chat); }},
     {"/exit", "", "as Ctrl-D", nullptr},
 };
@@ -82,7 +82,7 @@ void print_help() {
     std::cerr << fmt::format("{:<14}{}\n", fmt::format("{} {}", command.name, command.argument),
                              command.meaning);
   std::cerr
-      << "A line that ends with \\ goes on in the next; \"\"\" begins and ends a text of several lines. "
+      << "A line that ends with \\ continues in the next; \"\"\" begins and ends a text of several lines. "
          "Ctrl-C stops an answer.\n";
 }
 
@@ -118,7 +118,7 @@ bool run_command(Chat& chat, const std::string& line) {
   }
   const auto* found = std::ranges::find(kCommands, name, &Command::name);
   if (found == std::end(kCommands))
-    throw Error("there is no command " + name + "; /help lists them, a space before it makes it a message");
+    throw Error("unknown command " + name + "; see /help, or start a message with a space");
   const std::string argument = space == std::string::npos ? "" : trimmed(line.substr(space));
   if (found->argument == "FILE" && argument.empty()) throw Error(name + " needs the name of a file");
   if (found->run != nullptr) found->run(chat, argument);

@@ -10,10 +10,10 @@ namespace {
 
 bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
-// The values that a type tells of: "auto|cpu|cuda" three words, "DIR" folders, "N" none.
+// Prints the values of a type: "auto|cpu|cuda" three words, "DIR" folders, "N" none.
 void print_values(const CLI::Option& option, const std::string& current, std::ostream& out) {
   const std::string type = plain_type(option);
-  std::string before;  // of a list: what stands before the value after the last comma
+  std::string before;  // of a list: the text up to the last comma
   if (option.get_delimiter() == ',') before = current.substr(0, current.rfind(',') + 1);
   std::istringstream values(type.substr(0, type.find_first_of(", ")));
   for (std::string value; std::getline(values, value, '|');) {
@@ -36,7 +36,7 @@ void print_options(const CLI::App& command, const std::vector<std::string>& give
   }
 }
 
-// The option whose value the word after `words` is; nullptr when an option's name has to come next.
+// The option whose value follows `words`; nullptr if an option name must follow.
 const CLI::Option* option_waiting(const CLI::App& command, const std::vector<std::string>& words) {
   size_t values = 0;
   for (auto word = words.rbegin(); word != words.rend(); ++word, ++values) {
@@ -44,7 +44,7 @@ const CLI::Option* option_waiting(const CLI::App& command, const std::vector<std
     const auto options = options_of(command);
     const auto option =
         std::ranges::find_if(options, [&](const CLI::Option* known) { return known->check_name(*word); });
-    // --merge A B C: several words follow an option that takes any number.
+    // --merge A B C: an option may take several words.
     const bool waits =
         option != options.end() && values < static_cast<size_t>((*option)->get_items_expected_max());
     return waits ? *option : nullptr;
@@ -55,7 +55,7 @@ const CLI::Option* option_waiting(const CLI::App& command, const std::vector<std
 }  // namespace
 
 void print_completions(const CLI::App& app, const std::vector<std::string>& words, std::ostream& out) {
-  // bash cuts --option=value into three words, and one of "=" may be the last.
+  // bash splits --option=value into three words; the last word may be "=".
   std::vector<std::string> before = words;
   std::string current;
   if (!before.empty()) {
@@ -64,14 +64,14 @@ void print_completions(const CLI::App& app, const std::vector<std::string>& word
   }
   std::erase(before, "=");
   const bool help = before.size() == 1 && before[0] == "help";
-  if (help) before.clear();  // commands follow it, as they stand at the beginning
+  if (help) before.clear();  // commands follow `help` as at the beginning
   const CLI::App* command = &app;
   if (before.empty() && !help && std::string_view("help").starts_with(current)) out << "help\n";
   for (const CLI::App* sub : commands_of(app)) {
     if (!before.empty() && sub->get_name() == before[0]) command = sub;
     if (before.empty() && sub->get_name().starts_with(current)) out << sub->get_name() << "\n";
   }
-  if (command == &app && !before.empty()) return;  // after a command that does not exist
+  if (command == &app && !before.empty()) return;  // unknown command
   const CLI::Option* waiting = is_option(current) ? nullptr : option_waiting(*command, before);
   if (waiting != nullptr) return print_values(*waiting, current, out);
   if (command != &app || is_option(current)) print_options(*command, before, current, out);

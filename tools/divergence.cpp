@@ -22,11 +22,10 @@ bool same_but_for_rope(const CommonOptions& a, const CommonOptions& b) {
   return std::tie(a.quantize, a.dtype, a.kv_dtype) == std::tie(b.quantize, b.dtype, b.kv_dtype);
 }
 
-// The options of the second model. Weights stored in another way replace how the first one's are stored,
-// whichever of the two options says it.
+// Options of the second model. Its --against-quantize or --against-dtype sets the whole weight format.
 CommonOptions options_of_reference(const CommonOptions& first, const AgainstOptions& against) {
   CommonOptions options = first;
-  options.other_scalings = true;  // what changes nothing is said of the first
+  options.other_scalings = true;  // idle options are reported once, for the first model
   if (against.reference != "same") options.model = against.reference;
   if (!against.quantize.empty()) {
     options.quantize = against.quantize;
@@ -37,8 +36,7 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
     if (against.quantize.empty()) {
       options.quantize = "none";
     } else if (options.quantize != "none" && options.dtype != "auto") {
-      throw UsageError(
-          "--against-quantize says how weights are stored, so --against-dtype cannot; leave one out");
+      throw UsageError("--against-quantize and --against-dtype both set the weight format; omit one");
     }
   }
   if (!against.kv_dtype.empty()) options.kv_dtype = against.kv_dtype;
@@ -56,13 +54,13 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
   std::error_code ec;
   if (what(options) == what(first) && std::filesystem::equivalent(options.model, first.model, ec)) {
     throw UsageError(
-        "--against is the same model run in the same way; name another folder, or say what differs, as with "
+        "--against: the same model with the same options; name another folder or change an option, such as "
         "--against-quantize none");
   }
   return options;
 }
 
-// The properties of a model and of how it is run that may differ.
+// Properties in which the two models or their runs may differ.
 nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& session) {
   return {{"folder", folder.string()},
           {"weights", name_of(session.model().weights.form.dtype)},
@@ -73,18 +71,18 @@ nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& ses
           {"rope_cache", session.options().stale_cache ? "stale" : "consistent"}};
 }
 
-// Throws Error where the two models would not read the same ids.
+// Throws Error if the tokenizers produce different ids.
 void check_same_ids(const TokenSource& source, const Tokenizer& tokenizer, const Tokenizer& other,
                     const std::filesystem::path& reference) {
   const std::string text = tokenizer.decode(source.range(0, source.size()), false);
   if (tokenizer.encode(text, false) != other.encode(text, false) || text_bos(tokenizer) != text_bos(other)) {
     throw Error(reference.string() +
-                ": its tokenizer makes other ids of the text than the first model's; --against takes a model "
-                "with the same tokenizer");
+                ": its tokenizer produces other ids for the text than the first model's; --against needs a "
+                "model with the same tokenizer");
   }
 }
 
-// Adds each figure by its key, and its error as "key_stderr".
+// Adds each value under its key, and its error as "key_stderr".
 void add_figures(nlohmann::ordered_json& json, const std::vector<DivergenceFigure>& of) {
   for (const DivergenceFigure& figure : of) {
     json[figure.key] = figure.value;  // NaN becomes null
@@ -138,7 +136,7 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
   begin_group(command, kAgainstOptions);
   auto* reference = command
                         .add_option("--against", against.reference,
-                                    "say how far the model is from this one, or from itself")
+                                    "reference model to compare with; same: the model itself")
                         ->type_name("DIR|same");
   for (const char* name : {"--load-cache", "--save-cache", "--losses", "--csv", "--results"})
     reference->excludes(command.get_option(name));
@@ -193,7 +191,7 @@ void run_divergence(const PerplexityCommand& command) {
     if (!result.complete) break;
   }
   options.ctx = lengths;
-  // Where nothing but the scaling differs, both columns are then one by construction.
+  // Runs that differ only in scaling are then identical by construction.
   const bool identical = same_frequencies(session, reference, options);
   if (command.files.json) {
     nlohmann::ordered_json json = lengths.size() == 1 ? all[0] : nlohmann::ordered_json::object();
@@ -207,7 +205,7 @@ void run_divergence(const PerplexityCommand& command) {
   }
   std::cout << std::flush;
   if (!result.complete)
-    throw Error(fmt::format("interrupted; the numbers are of the first {} scored",
+    throw Error(fmt::format("interrupted; the results cover the first {} scored",
                             counted(result.tokens.size(), "token")));
 }
 

@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWritten = "written";  // an option_text of CLI11's, which lariat's help does not show
-// Ends of the names that are read in a model's folder.
+constexpr const char* kWritten = "written";  // CLI11 option_text; lariat's help does not print it
+// File name endings that are loaded from a model's folder.
 constexpr std::string_view kOfModels = ".safetensors .json .jinja .model .txt";
 
-// Both names are of one file that can be lost: a pipe and /dev/null cannot.
+// Returns whether both names are one regular file; pipes and /dev/null cannot be overwritten.
 bool same_file(const fs::path& a, const fs::path& b) {
   std::error_code ec;
   if (fs::exists(a, ec) || fs::exists(b, ec)) return fs::is_regular_file(a, ec) && fs::equivalent(a, b, ec);
@@ -80,8 +80,7 @@ void add_context_options(CLI::App& command, ContextOptions& options, const std::
   command
       .add_option_function<std::string>(
           "--join", [&options](const std::string& text) { options.join = parse_join(text); },
-          "how --load-cache A,B,... become one; of each but the first, recompute reads the first N tokens "
-          "again, anew all; /bos=keep behind it keeps a BOS that a later one begins with")
+          "join method of --load-cache A,B,...; /bos=keep keeps later BOS")
       ->type_name("rotate|recompute=N|anew")
       ->needs(file);
 }
@@ -93,7 +92,7 @@ SavedContext load_contexts(Session& session, const Tokenizer& tokenizer, const C
   if (!options.join) {
     if (name.find(',') != name.npos && !fs::exists(options.file, ec))
       throw UsageError(
-          fmt::format("--load-cache {}: several contexts want --join rotate, recompute=N or anew", name));
+          fmt::format("--load-cache {}: several contexts; add --join rotate, recompute=N or anew", name));
     return load_context(session, options.file);
   }
   std::vector<fs::path> files;
@@ -106,7 +105,7 @@ SavedContext load_contexts(Session& session, const Tokenizer& tokenizer, const C
 void begin_context(fs::path& load, const fs::path& save, bool quiet) {
   std::error_code ec;
   if (load.empty() || load != save || fs::exists(load, ec)) return;
-  if (!quiet) say(load.string() + " is not there yet; this run begins it");
+  if (!quiet) say(load.string() + " does not exist yet; this run creates it");
   load.clear();
 }
 

@@ -10,17 +10,16 @@
 #include "engine/contexts/saved_context.h"
 #include "models/text/tokenizer.h"
 
-// The type of options that are kept as a path (not as an optional one), but for those that name another.
+// Type name of path options (not optional ones), unless the option sets another.
 template <>
 constexpr const char* CLI::detail::type_name<std::filesystem::path>() {
   return "FILE";
 }
 
-
-// The files that a command reads and writes.
+// Input and output files of a command.
 namespace lariat {
 
-// An option that names a file which is written. Any other FILE or DIR of a command is read.
+// Adds an option for an output file. All other FILE and DIR options are inputs.
 CLI::Option* add_output_option(CLI::App& command, const std::string& name, std::filesystem::path& file,
                                const std::string& description);
 struct NamedFile {
@@ -29,24 +28,23 @@ struct NamedFile {
 };
 struct CommandFiles {
   std::vector<NamedFile> inputs, outputs;
-  std::filesystem::path context;  // of --load-cache, which may be saved over
+  std::filesystem::path context;  // --load-cache; may be overwritten by --save-cache
 };
-// Those of a subcommand whose options were parsed; standard input and output count as inputs.
+// Files of a parsed subcommand; standard input and output count as inputs.
 CommandFiles files_of(const CLI::App& command);
-// Throws UsageError when an output is an input too, a file that a model among them is read from, or another
-// output, by whatever name or link; and Error when one cannot be written. Nothing is opened.
+// Throws UsageError if an output is also an input, a file of an input model, or another output, by any name
+// or link. Throws Error if an output is not writable. Opens no file.
 void check_outputs(const CommandFiles& files);
-// --load-cache, and --join for several files with commas between them.
+// --load-cache, and --join for several comma-separated files.
 struct ContextOptions {
   std::filesystem::path file;
   std::optional<JoinOptions> join;
   bool empty() const { return file.empty(); }
 };
 void add_context_options(CLI::App& command, ContextOptions& options, const std::string& description);
-// The named context, or an empty one; Ctrl-C during a prefill is an Error.
+// Loads the named context, or returns an empty one. Throws Error on Ctrl-C during a prefill.
 SavedContext load_contexts(Session& session, const Tokenizer& tokenizer, const ContextOptions& options);
-// With --load-cache X --save-cache X the first run begins X: clears `load` where that is not there yet, and
-// says so.
+// With --load-cache X --save-cache X, clears `load` with a note if X is missing: the first run creates X.
 void begin_context(std::filesystem::path& load, const std::filesystem::path& save, bool quiet);
 
 }  // namespace lariat

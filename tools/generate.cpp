@@ -31,7 +31,7 @@ struct GenerateCommand {
   bool chat = false, raw = false, escape = false, ignore_eos = false, json = false;
 };
 
-// Somebody may have meant what comes through a pipe, or out of a file.
+// Input from a pipe or a file may be meant as the prompt.
 bool waits_on_stdin() {
   struct stat status {};
   return ::fstat(STDIN_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISREG(status.st_mode));
@@ -41,22 +41,19 @@ void check_usage(GenerateCommand& command) {
   WritingOptions& writing = command.writing;
   begin_context(writing.load_cache.file, writing.save_cache, command.common.quiet);
   command.chat = command.chat || !writing.system.empty();
-  if (command.chat && command.raw)
-    throw UsageError("--raw is the prompt as it is, so it has no --chat and no --system; leave one out");
+  if (command.chat && command.raw) throw UsageError("--raw excludes --chat and --system; remove one");
   if (!command.chat && !command.common.open.template_variables.empty())
-    throw UsageError("--template-var is for a chat template; add --chat");
+    throw UsageError("--template-var needs a chat template; add --chat");
   if (command.first_tokens && command.chat)
-    throw UsageError(
-        "--first-tokens cuts a prompt as it is, so it has no --chat and no --system; leave one out");
+    throw UsageError("--first-tokens excludes --chat and --system; remove one");
   if (writing.generate.logprobs && !command.json && !command.prompts)
-    throw UsageError("--logprobs is a field of the JSON; add --json");
+    throw UsageError("--logprobs needs JSON output; add --json");
   if (command.prompts && (!writing.save_cache.empty() || (command.chat && !writing.load_cache.empty())))
-    throw UsageError("--prompts are texts of their own: no --save-cache, and no --load-cache with --chat");
+    throw UsageError("--prompts excludes --save-cache, and --load-cache with --chat");
   const bool prompt = command.prompt || command.prompt_file || command.prompts;
   if (!prompt && (command.chat || writing.load_cache.empty()))
-    throw UsageError(waits_on_stdin()
-                         ? "there is nothing to continue; --prompt-file - reads it from standard input"
-                         : "there is nothing to continue; give --prompt or --prompt-file");
+    throw UsageError(waits_on_stdin() ? "the prompt is missing; --prompt-file - reads standard input"
+                                      : "the prompt is missing; give --prompt or --prompt-file");
   if (command.escape) {
     if (command.prompt) command.prompt = unescaped(*command.prompt);
     writing.system = unescaped(writing.system);
@@ -75,13 +72,15 @@ std::string prompt_text(const GenerateCommand& command) {
   return text;
 }
 
-// What was written: the fields of a text, alone or among several.
-nlohmann::ordered_json answer_json(const Answer& written) {
+// JSON fields of one generated text.
+nlohmann::ordered_json answer_json(const GenerateCommand& command, const Answer& written) {
   const Generation& result = written.generation;
   nlohmann::ordered_json json = {{"prompt_tokens", written.read},
                                  {"tokens", result.tokens},
                                  {"text", written.text},
                                  {"stop_reason", name_of(result.stop_reason)}};
+  if (command.writing.generate.lookup > 0)
+    json["lookup"] = {{"proposed", result.proposed}, {"accepted", result.accepted}};
   for (size_t i = 0; i < result.logprobs.size(); ++i) {
     const TokenScore& score = result.logprobs[i];
     json["logprobs"].push_back(
@@ -97,7 +96,7 @@ nlohmann::ordered_json report(const GenerateCommand& command, const Engine& engi
   if (!command.writing.load_cache.empty()) json["cached_tokens"] = written.reused;
   timings.update(timings_json(written));
   timings["rerotation_s"] = rerotations.seconds;
-  json.update(answer_json(written));
+  json.update(answer_json(command, written));
   json.update(
       {{"sampling", sampling_json(command.writing.generate.sampler)},
        {"quantize", engine.model.quantization()},
@@ -107,7 +106,7 @@ nlohmann::ordered_json report(const GenerateCommand& command, const Engine& engi
   return json;
 }
 
-// A text that may go on beyond what the model is made for: `prompt` tokens behind `cached` others.
+// Warns if a text may exceed the model's reach: `prompt` tokens after `cached` others.
 void warn_of_length(const GenerateCommand& command, const Engine& engine, int64_t cached, int64_t prompt) {
   const RopeScaling& rope = *engine.session_options.rope;
   const int64_t n = cached + prompt, most = engine.session_options.max_ctx;
@@ -127,14 +126,14 @@ void warn_of_length(const GenerateCommand& command, const Engine& engine, int64_
                  command.common.quiet);
 }
 
-// Shows a text while it is written.
+// Prints a text as it is generated.
 struct Screen {
   const GenerateCommand& command;
   const Engine& engine;
   std::optional<Progress> progress{};
-  bool in_line = false;  // part of the text stands on the last line of stdout
+  bool in_line = false;  // part of the text is on the last line of stdout
 
-  ~Screen() {  // what is said of an error begins a line
+  ~Screen() {  // an error message starts a new line
     if (in_line && std::uncaught_exceptions() > 0) std::cout << "\n" << std::flush;
   }
   bool show(const std::string& piece) {
@@ -143,7 +142,7 @@ struct Screen {
     in_line = in_line || !command.json;
     return std::cout.good();
   }
-  // Warns once, and after what is wrong with the prompt's tokens has been found.
+  // Warns once, after the prompt's tokens have been checked.
   void prefilled(int64_t done, int64_t prompt, int64_t cached) {
     if (!progress) {
       warn_of_length(command, engine, cached, prompt);
@@ -153,8 +152,7 @@ struct Screen {
   }
 };
 
-// Writes behind the prompt as it is or, with a chat template, answers it as a user's message in the
-// conversation that the context holds.
+// Continues the prompt verbatim or, with a chat template, answers a user's message in the saved conversation.
 void write(const GenerateCommand& command, const Engine& engine, const std::optional<std::string>& text) {
   const WritingOptions& writing = command.writing;
   Session session = engine.session();
@@ -186,13 +184,13 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
     if (!conversation) prefill_rest(session, context);
     save_context(session, sequence, tokens, writing.save_cache, conversation ? conversation->note() : "");
     if (!command.common.quiet)
-      say(fmt::format("{}: {} saved; --load-cache goes on from them", writing.save_cache.string(),
+      say(fmt::format("{}: {} saved; --load-cache continues from them", writing.save_cache.string(),
                       counted(sequence.length(), "token")));
   }
   if (command.json) print_json(report(command, engine, answer, rerotations));
 }
 
-// The tokens of a line of --prompts behind those of the context: a text, or with a chat template messages.
+// Tokens of a line of --prompts after the context: a text, or chat messages with --chat.
 std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& engine,
                                  std::span<const int32_t> context, const JsonFields& line) {
   const nlohmann::json* const given = line.find("messages");
@@ -207,7 +205,7 @@ std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& e
   return engine.tokenizer->encode(engine.chat->render(messages, true), false);
 }
 
-// Writes behind every line of --prompts, several at a time.
+// Continues every line of --prompts, in batches.
 void answer_prompts(const GenerateCommand& command, const Engine& engine) {
   const WritingOptions& writing = command.writing;
   Session session = engine.session();
@@ -230,7 +228,7 @@ void answer_prompts(const GenerateCommand& command, const Engine& engine) {
          write_texts(session, *engine.tokenizer, before, prompts, writing, !command.chat)) {
       read += text.read;
       written += std::ssize(text.generation.tokens);
-      answers.push_back(answer_json(text));
+      answers.push_back(answer_json(command, text));
     }
     prompts.clear();
     return answers;
@@ -239,7 +237,7 @@ void answer_prompts(const GenerateCommand& command, const Engine& engine) {
     return fmt::format("{}: {} read, {} written in {:.1f} s", counted(lines, "line"), counted(read, "token"),
                        written, seconds_since(start));
   };
-  // So many rows are added up in the order of one alone (Backend::linear).
+  // Batches of up to 8 rows are bitwise identical to single rows (Backend::linear).
   answer_lines(*command.prompts, command.common.quiet, {8, "prompt messages", read_line, answer, summary});
 }
 
@@ -256,7 +254,7 @@ void run(GenerateCommand& command) {
   try {
     write(command, engine, text);
   } catch (const Interrupted&) {
-    throw Error("interrupted during the prefill; nothing was generated");
+    throw Error("interrupted during the prefill; no text was generated");
   }
   if (!command.json) std::cout << "\n";
 }
@@ -273,30 +271,26 @@ void add_generate_command(CLI::App& app) {
       "--model DIR --prompts FILE [options]");
   add_model_option(sub, command->common);
   auto* source = sub.add_option_group("prompt", "what to continue");
-  source->add_option("-p,--prompt", command->prompt, "the text itself");
+  source->add_option("-p,--prompt", command->prompt, "prompt text");
   source
       ->add_option("-f,--prompt-file", command->prompt_file,
-                   "a file with the text, without a final line break; -: standard input")
+                   "prompt file, without a final line break; -: standard input")
       ->type_name("FILE");
   source
-      ->add_option(
-          "--prompts", command->prompts,
-          "a file of JSON lines {\"prompt\"} or, with --chat, {\"messages\"}, each answered with one; -: "
-          "standard input")
+      ->add_option("--prompts", command->prompts,
+                   "JSON lines: \"prompt\", or \"messages\" with --chat; -: standard input")
       ->type_name("FILE");
-  source->require_option(0, 1);  // --load-cache is something to continue, too
-  sub.add_flag("--chat", command->chat, "the prompt is a user's message, put into the model's chat template");
-  sub.add_flag("--raw", command->raw, "the prompt as it is, which is the default");
-  sub.add_flag(
-      "--escape", command->escape,
-      "in --prompt, --system and --stop, \\n, \\t, \\\\, \\\" and \\uXXXX are what they are in JSON");
-  sub.add_option("--first-tokens", command->first_tokens, "use only the prompt's first so many tokens")
+  source->require_option(0, 1);  // --load-cache alone can be continued
+  sub.add_flag("--chat", command->chat, "apply the chat template to the prompt");
+  sub.add_flag("--raw", command->raw, "use the prompt verbatim (the default)");
+  sub.add_flag("--escape", command->escape, "JSON escapes such as \\n in --prompt, --system, --stop");
+  sub.add_option("--first-tokens", command->first_tokens, "use only the first N prompt tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_writing_options(sub, command->writing);
   add_template_var_option(sub, command->common);
-  sub.add_flag("--ignore-eos", command->ignore_eos, "go on after the end-of-text token");
+  sub.add_flag("--ignore-eos", command->ignore_eos, "continue after the end-of-text token");
   sub.add_option("--logprobs", command->writing.generate.logprobs,
-                 "with --json or --prompts: the log-probability of each new token, and of the likeliest N")
+                 "JSON log-probabilities of new tokens and the top N")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->group(kOutputOptions);
   sub.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);

@@ -16,50 +16,51 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
     command
         .add_option_function<std::string>(
             "--sampling", [&options](const std::string& text) { options.as_model = text == "model"; },
-            "model: as its generation_config.json asks for, but for these options")
+            "model: defaults from generation_config.json")
         ->check(CLI::IsMember({"greedy", "model"}))
         ->default_str("greedy");
   }
-  command.add_option("--temperature", options.temperature, "0: always the likeliest token")
+  command.add_option("--temperature", options.temperature, "softmax temperature; 0: greedy decoding")
       ->check(CLI::Range(0.0, 1000.0))
       ->default_str(value("0"));
-  command.add_option("--top-k", options.top_k, "keep the k likeliest; 0: all")
+  command.add_option("--top-k", options.top_k, "sample from the k most probable tokens; 0: all")
       ->check(CLI::Range(0, 1 << 30))
       ->default_str(value("0"));
-  command.add_option("--top-p", options.top_p, "keep the likeliest that together reach p")
+  command.add_option("--top-p", options.top_p, "nucleus sampling: smallest token set with probability p")
       ->check(CLI::Range(0.0, 1.0))
       ->default_str(value("1"));
-  command.add_option("--min-p", options.min_p, "keep those with p >= min-p * largest")
+  command.add_option("--min-p", options.min_p, "sample from tokens with p >= min-p * maximum")
       ->check(CLI::Range(0.0, 1.0))
       ->default_str(value("0"));
   command
       .add_option("--repetition-penalty", options.repetition_penalty,
-                  "divides the scores of tokens that were there before; 1: none")
+                  "divide logits of seen tokens by F; 1: none")
       ->check(CLI::Range(0.01, 100.0))
       ->default_str("the model's own");
-  command.add_option("--seed", options.seed, "seed of the random numbers")->default_str("0");
+  command.add_option("--seed", options.seed, "random seed")->default_str("0");
 }
 
-// The shortest decimal number that is this float.
+// Shortest decimal number that parses to this float.
 double shortest(float value) { return std::stod(fmt::format("{}", value)); }
 
 }  // namespace
 
 void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most) {
   auto* length =
-      command.add_option("-n,--max-new-tokens", options.generate.max_new_tokens, "tokens to write at most")
+      command.add_option("-n,--max-new-tokens", options.generate.max_new_tokens, "maximum new tokens")
           ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   if (!most.empty()) length->default_str(most);
-  command.add_option("--system", options.system, "what the model is told before the first message");
-  command.add_option("--stop", options.stop, "end at this text (repeatable; not printed)")
+  command.add_option("--lookup", options.generate.lookup, "prompt lookup decoding: guesses per step; 0: off")
+      ->check(CLI::Range(int64_t{0}, Lookup::kMostGuesses));
+  command.add_option("--system", options.system, "system message");
+  command.add_option("--stop", options.stop, "stop at this text (repeatable, not printed)")
       ->check(CLI::Validator(
           [](const std::string& text) { return text.empty() ? "an empty text is found everywhere" : ""; },
           ""))
       ->take_all()
       ->expected(1);
-  add_output_option(command, "--save-cache", options.save_cache,
-                    "put the context away in this file at the end");
-  add_context_options(command, options.load_cache, "go on from a context that was put away");
+  add_output_option(command, "--save-cache", options.save_cache, "save the KV cache to FILE");
+  add_context_options(command, options.load_cache, "continue from a saved KV cache");
   begin_group(command, kSamplingOptions);
   add_sampling_options(command, options.sampling);
   begin_group(command, kMainOptions);
@@ -70,7 +71,7 @@ void choose_sampling(WritingOptions& options, const GenerationDefaults& model, c
   settle_sampling(options, options.sampling, model);
   if (options.generate.sampler.temperature > 0.0F) return;
   warn_idle(common, {"--top-k", "--top-p", "--min-p", "--seed"},
-            "at temperature 0, where the likeliest token is always taken; use --temperature 0.7, say");
+            "with greedy decoding; use --temperature 0.7 or another");
 }
 
 nlohmann::ordered_json sampling_json(const SamplerOptions& sampler) {
@@ -104,7 +105,7 @@ std::string unescaped(const std::string& text) {
   }
   const auto parsed = nlohmann::json::parse(quoted + "\"", nullptr, false);
   if (!parsed.is_string())
-    throw UsageError("--escape: a backslash in '" + text + "' is not followed by n, t, \\, \" or uXXXX");
+    throw UsageError("--escape: unknown escape in '" + text + "'; use \\n, \\t, \\\\, \\\" or \\uXXXX");
   return parsed.get<std::string>();
 }
 
@@ -115,7 +116,7 @@ void warn_of_escapes(const WritingOptions& options, const std::string& prompt, c
          {std::tuple("\\n", "\n", "line break"), std::tuple("\\t", "\t", "tab")}) {
       if (text.find(typed) == std::string::npos || text.find(meant) != std::string::npos) continue;
       const std::string shown = text.size() <= 40 ? text : text.substr(0, char_start(text, 40)) + "...";
-      return print_warnings({fmt::format("{} \"{}\" holds a backslash and a letter, and no {}; {}", option,
+      return print_warnings({fmt::format("{} \"{}\" holds a backslash and a letter, not a {}; {}", option,
                                          shown, name, remedy)},
                             quiet);
     }

@@ -14,16 +14,15 @@
 namespace lariat {
 namespace {
 
-constexpr size_t kLineWidth = 100;
-constexpr size_t kTextColumn = 37;           // where descriptions begin
-constexpr const char* kLongIndent = "    ";  // as wide as "-n, ", before options without a short name
+constexpr size_t kLineWidth = 80;
+constexpr size_t kTextColumn = 37;           // start of descriptions
+constexpr const char* kLongIndent = "    ";  // width of "-n, ", for options without a short name
 
-// The words of `text` in lines of at most `columns`; what stands in brackets is not torn apart.
+// Wraps `text` at `columns`.
 std::vector<std::string> wrap(const std::string& text, size_t columns) {
   std::vector<std::string> lines(1);
   std::istringstream words(text);
   for (std::string word; words >> word;) {
-    for (std::string more; word[0] == '[' && word.back() != ']' && words >> more;) word += " " + more;
     std::string& line = lines.back();
     if (line.empty()) {
       line = word;
@@ -36,12 +35,16 @@ std::vector<std::string> wrap(const std::string& text, size_t columns) {
   return lines;
 }
 
-// A heading and its meaning in two columns. A long heading has a separate line, or two, broken after a "|".
+// Heading and text in two columns; a long heading gets a separate line.
 std::string two_columns(const std::string& heading, const std::string& text, size_t column) {
   std::string block = "  " + heading;
+  for (size_t start = 0; block.size() - start > kLineWidth;) {  // a long list of choices
+    const size_t bar = block.rfind('|', start + kLineWidth - 1);
+    if (bar == block.npos || bar < start) break;
+    block.insert(bar + 1, "\n" + std::string(8, ' '));
+    start = bar + 2;
+  }
   bool beside = block.size() + 2 <= column;
-  if (block.size() > kLineWidth)
-    block.insert(block.rfind('|', kLineWidth - 1) + 1, "\n" + std::string(kTextColumn / 2, ' '));
   for (const std::string& line : wrap(text, kLineWidth - column)) {
     if (!beside) block += "\n";
     const size_t filled = beside ? block.size() : 0;
@@ -87,7 +90,7 @@ std::string program_help(const CLI::App& app) {
   return text + "\n" + app.get_name() + " help COMMAND shows a command's options and an example.\n";
 }
 
-// CLI11 asks it for every help; labels are kept in the base class.
+// Help formatter of CLI11; the base class stores labels.
 class HelpFormatter : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string /*name*/,
@@ -96,14 +99,14 @@ class HelpFormatter : public CLI::FormatterBase {
   }
 };
 
-// An option as it stands in a usage: "--max-new-tokens N".
+// An option in a usage line: "--max-new-tokens N".
 std::string usage_heading(const CLI::Option& option) {
   return "--" + option.get_lnames().at(0) + " " + plain_type(option);
 }
 
 std::string usage_label(const CLI::App& command) { return "usage of " + command.get_name(); }
 
-// The type of one word after an option: "N", "auto|cpu|cuda".
+// Type of one word after an option: "N", "auto|cpu|cuda".
 std::string word_type(const CLI::Option& option) {
   static const std::map<std::string, std::string> kPlain = {{"INT", "N"}, {"UINT", "N"}, {"FLOAT", "F"}};
   std::string full = option.get_type_name();         // CLI11's: "INT:INT in [0 - 9]", "TEXT:{none,q8,q4}"
@@ -118,7 +121,7 @@ std::string word_type(const CLI::Option& option) {
   return plain == kPlain.end() ? type : plain->second;
 }
 
-// The option groups that `command` holds (add_option_group): subcommands without a name.
+// Option groups of `command` (add_option_group): subcommands without a name.
 std::vector<const CLI::App*> nameless(const CLI::App& command) {
   return command.get_subcommands([](const CLI::App* sub) { return sub->get_name().empty(); });
 }
@@ -129,7 +132,7 @@ std::vector<const CLI::Option*> visible_options(const CLI::App& app, bool requir
   });
 }
 
-// Gives every option its plain type, and those that take numbers a check of them.
+// Sets the plain type of every option, and checks of numbers.
 void finish_options(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     finish_options(*command);
@@ -139,7 +142,7 @@ void finish_options(CLI::App& app) {
       const bool natural = option->get_type_name() == "UINT";
       option->type_name(type);
       for (int i = 0; option->get_type_name() != type; ++i) option->get_validator(i)->description("");
-      // transform() puts a check in front of those that are there.
+      // transform() inserts a check before the existing checks.
       if (natural) option->transform(CLI::Validator(check_natural, ""));
       if (type == "N") option->transform(CLI::Validator(check_integer, ""));
       if (type == "TEXT") option->transform(CLI::Validator(check_utf8, ""));
@@ -151,13 +154,13 @@ void finish_options(CLI::App& app) {
 }  // namespace
 
 std::unique_ptr<CLI::App> make_app() {
-  auto app = std::make_unique<CLI::App>("LLaMA-style inference with a consistent RoPE cache", "lariat");
+  auto app = std::make_unique<CLI::App>("LLM inference with a consistent RoPE cache", "lariat");
   app->require_subcommand(1);
   app->formatter(std::make_shared<HelpFormatter>());
   app->option_defaults()->always_capture_default();
   app->set_help_flag("-h,--help", "this text");
-  app->set_version_flag("-v,--version", "lariat " LARIAT_VERSION, "the program's version");
-  // In the order of the help; a group's commands stand together.
+  app->set_version_flag("-v,--version", "lariat " LARIAT_VERSION, "show the version");
+  // In the order of the help, where the commands of a group are adjacent.
   add_generate_command(*app);
   add_chat_command(*app);
   add_score_command(*app);
@@ -250,7 +253,7 @@ std::vector<std::string> usage_of(const CLI::App& command) {
   const std::string start = "lariat " + command.get_name();
   std::vector<std::string> usages;
   const std::string label = usage_label(command), given = command.get_formatter()->get_label(label);
-  if (given != label) {  // a label that was never set is its own name
+  if (given != label) {  // an unset label equals its key
     std::istringstream lines(given);
     for (std::string line; std::getline(lines, line);) usages.push_back(start + " " + line);
     return usages;

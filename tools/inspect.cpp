@@ -27,7 +27,7 @@
 #include "tools/measuring.h"
 #include "tools/options.h"
 
-// What a model is, of its texts and of what its files say about tensors.
+// Describes a model from its configuration and tensor headers.
 namespace lariat {
 namespace {
 
@@ -39,7 +39,7 @@ struct InspectArgs {
   bool json = false;
 };
 
-// Parts of the names of a group's tensors; the first that fits counts.
+// Substrings of tensor names per group; the first match wins.
 constexpr std::pair<const char*, std::string_view> kTensorGroups[] = {
     {"other", "vision visual. multi_modal mm_projector audio_ rope_f rotary_emb"},
     {"norm", "norm ln_"},
@@ -62,12 +62,12 @@ const char* group_of(std::string_view name) {
 }
 
 int64_t elements_of(const StoredTensor& tensor) {
-  int64_t n = tensor.bytes > 0 ? 1 : 0;  // what fits a file overflows nothing
+  int64_t n = tensor.bytes > 0 ? 1 : 0;  // bounded by the file size, so no overflow
   for (const int64_t size : tensor.shape) n *= n > 0 ? size : 0;
   return n;
 }
 
-// Each group's tensors by the dtype that they are stored as.
+// Tensors of each group by stored dtype.
 OrderedJson tensor_groups(const Tensors& tensors) {
   OrderedJson groups;
   for (const char* group : kGroupOrder) groups[group] = OrderedJson::object();
@@ -83,7 +83,7 @@ OrderedJson tensor_groups(const Tensors& tensors) {
   return groups;
 }
 
-// As the config calls it, or the types of a GGUF file's blocks; null: floats.
+// The config's quantization method, or the block types of a GGUF file; null: floats.
 OrderedJson quantization_of(const ModelTexts& texts, const OrderedJson& groups) {
   if (const std::string method = quantization_method(texts); !method.empty()) return method;
   std::set<std::string> types;
@@ -103,24 +103,25 @@ OrderedJson rope_json(const RopeScaling& rope) {
           {"original_ctx", rope.original_ctx}};
 }
 
-// Of a model that the spec describes.
+// Adds the shape of a supported model.
 void add_shape(OrderedJson& found, const ModelSpec& spec) {
   const AttentionSpec& attention = spec.layers.front().attention;
-  found["context"] = spec.max_position_embeddings;
-  found["rope"] = spec.has_rope() ? rope_json(spec.rope()) : OrderedJson();
-  if (!spec.position_method.name.empty()) found["rope"]["position_method"] = spec.position_method.name;
-  found["layers"] = spec.layers.size();
-  found["hidden"] = spec.hidden_size;
-  found["heads"] = attention.n_heads;
-  found["kv_heads"] = attention.n_kv_heads;
-  found["head_dim"] = attention.head_dim;
+  OrderedJson rope = spec.has_rope() ? rope_json(spec.rope()) : OrderedJson();
+  if (!spec.position_method.name.empty()) rope["position_method"] = spec.position_method.name;
+  found.update({{"context", spec.max_position_embeddings},
+                {"rope", rope},
+                {"layers", spec.layers.size()},
+                {"hidden", spec.hidden_size},
+                {"heads", attention.n_heads},
+                {"kv_heads", attention.n_kv_heads},
+                {"head_dim", attention.head_dim}});
   for (const LayerSpec& layer : spec.layers) {
     if (const ExpertsSpec& experts = layer.feed_forward.experts; experts.n > 0)
       found["experts"] = {{"of", experts.n}, {"chosen", experts.router.n_chosen}};
   }
 }
 
-// Of one that nobody describes: what most configs call these numbers.
+// Adds the shape of an unsupported model, from common config keys.
 void add_named_shape(OrderedJson& found, const JsonFields& config) {
   constexpr std::pair<const char*, const char*> kKeys[] = {
       {"context", "max_position_embeddings"}, {"layers", "num_hidden_layers"},     {"hidden", "hidden_size"},
@@ -131,10 +132,10 @@ void add_named_shape(OrderedJson& found, const JsonFields& config) {
   }
 }
 
-// `read`: the tensors that the model is made of.
+// `read`: tensors used by the model.
 void add_parameters(OrderedJson& found, const ModelSpec& spec, const Tensors& tensors,
                     const std::set<std::string>& read) {
-  int64_t total = 0, idle = 0;  // idle: of experts that a token does not go to
+  int64_t total = 0, idle = 0;  // idle: weights of experts that a token skips
   for (const std::string& name : read) total += elements_of(*tensors.find(name));
   for (const LayerSpec& layer : spec.layers) {
     const ExpertsSpec& experts = layer.feed_forward.experts;
@@ -149,7 +150,7 @@ void add_memory(OrderedJson& found, const ModelSpec& spec, const Tensors& tensor
   const Weights weights = planned_weights(spec, std::nullopt, &tensors);
   const size_t table = spec.tie_word_embeddings ? 0 : stored_bytes(weights.embed.m);
   CpuBackend backend(1);
-  const DType embed = weights.embed.m.dtype;  // as Engine::session_for has it
+  const DType embed = weights.embed.m.dtype;  // see Engine::session_for
   const KvPool pool(spec, backend, DType::kF16, is_quantized(embed) ? spec.dtype : embed);
   const auto pages = static_cast<size_t>(ceil_div(ctx, kKvPage));
   found["memory"] = {
@@ -163,14 +164,14 @@ void add_texts(OrderedJson& found, const ModelTexts& texts) {
   for (const auto& [name, token] : tokenizer.special_tokens()) special[name] = token;
   found["tokenizer"] = {{"kind", kind}, {"vocabulary", tokenizer.vocab_size()}, {"special_tokens", special}};
   found["chat_template"] = false;
-  try {  // without one, all but conversations runs
+  try {  // only conversations need a template
     found["chat_template"] = ChatTemplate::load(texts, tokenizer).has_value();
   } catch (const Error& e) {
-    print_warnings({std::string(e.what()) + "; conversations do not run, texts do"}, /*quiet=*/false);
+    print_warnings({std::string(e.what()) + "; only plain texts run"}, /*quiet=*/false);
   }
 }
 
-// The first reason why the model does not run stands under "reason".
+// "reason" holds the first reason why the model does not run.
 OrderedJson inspect(const InspectArgs& args) {
   ModelFiles files = open_files(args.common.model);
   const nlohmann::json& json = files.texts.object("config.json");
@@ -184,9 +185,10 @@ OrderedJson inspect(const InspectArgs& args) {
     }
   };
   const auto names = config.strings("architectures");
-  found["architecture"] = names && !names->empty() ? OrderedJson(names->front()) : OrderedJson();
-  found["family"] = config.string("model_type").value_or("");
-  found["runs"] = found["reason"] = nullptr;  // their place
+  found.update({{"architecture", names && !names->empty() ? OrderedJson(names->front()) : OrderedJson()},
+                {"family", config.string("model_type").value_or("")},
+                {"reason", nullptr},  // reserves the order
+                {"runs", nullptr}});
   std::optional<ModelSpec> spec;
   attempt([&] { spec = load_config(files.texts); });
   attempt([&] { open_tensors(files); });
@@ -222,12 +224,12 @@ std::string size_text(double bytes) {
   return fmt::format("{:.4g} {}", bytes, unit);
 }
 
-// One line; nothing where nothing is known of it.
+// Prints one line, or nothing for an empty text.
 void print_known(const char* name, const std::string& text) {
   if (!text.empty()) std::cout << one_line(fmt::format("{:<14}  {}", name, text)) << "\n";
 }
 
-// A number, a text, yes or no, or what the members of an object are called and hold.
+// Number, text, yes or no, or the names and values of an object.
 std::string words_of(const OrderedJson& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
@@ -260,14 +262,13 @@ void print_inspection(OrderedJson found) {
 
 void add_inspect_command(CLI::App& app) {
   auto args = std::make_shared<InspectArgs>();
-  CLI::App& sub =
-      add_command(app, "inspect", "Show what a model is, whether it runs and what memory it takes",
-                  kLookCommands, "lariat inspect --model DIR --ctx 8192");
+  CLI::App& sub = add_command(app, "inspect", "Show a model's architecture, support and memory use",
+                              kLookCommands, "lariat inspect --model DIR --ctx 8192");
   add_model_option(sub, args->common);
-  sub.add_option("-c,--ctx", args->ctx, "length of the sequence whose KV cache is counted")
+  sub.add_option("-c,--ctx", args->ctx, "sequence length for the KV cache size")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->default_str("the model's context");
-  sub.add_flag("--json", args->json, "one JSON object instead of the table")->group(kOutputOptions);
+  sub.add_flag("--json", args->json, "print JSON instead of the table")->group(kOutputOptions);
   sub.callback([args] {
     const OrderedJson found = inspect(*args);
     if (args->json) return print_json(found);

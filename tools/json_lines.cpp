@@ -21,7 +21,7 @@ bool next_line(std::istream& in, const std::string& name, std::string& line) {
   line.clear();
   for (int c = in.get(); c != EOF && c != '\n'; c = in.get()) {
     line += static_cast<char>(c);
-    if (line.size() > size_t{1} << 30) throw Error(name + ": a line of more than 1 GiB; cut it");
+    if (line.size() > size_t{1} << 30) throw Error(name + ": a line exceeds 1 GiB; split it");
   }
   return !in.eof() || !line.empty();
 }
@@ -36,8 +36,8 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
   std::istream& in = file == "-" ? std::cin : opened;
   Progress progress("answering", 0, quiet);
   struct Line {
-    nlohmann::ordered_json answer;  // its number and "id"
-    std::string error;              // the reason why a line is refused
+    nlohmann::ordered_json answer;  // line number and "id"
+    std::string error;              // reason of a refusal
   };
   std::vector<Line> group;
   int64_t number = 0, answered = 0, bad = 0;
@@ -51,7 +51,7 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
       if (const auto* id = fields.find("id")) begin["id"] = *id;
       for (const std::string& key : fields.keys()) {
         if (key != "id" && !has_name(work.keys, key))
-          fields.fail(key, fmt::format("a line has id, {}, and options are the same for all",
+          fields.fail(key, fmt::format("allowed keys are id, {}; options apply to all lines",
                                        fmt::join(split(work.keys, ' '), ", ")));
       }
       work.read(fields);
@@ -88,8 +88,8 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
   if (!quiet && answered > 0) say(work.summary(answered));
   if (!complete) throw Error(fmt::format("interrupted after {} of {}", counted(answered, "line"), name));
   if (bad > 0)
-    throw Error(fmt::format("{}: {} could not be answered, the rest was", name, counted(bad, "line")));
-  if (answered == 0) throw Error(name + ": has no lines; put a JSON object into each");
+    throw Error(fmt::format("{}: {} failed, the other lines were answered", name, counted(bad, "line")));
+  if (answered == 0) throw Error(name + ": has no lines; give one JSON object per line");
 }
 
 nlohmann::ordered_json to_json(const std::vector<TokenLogprob>& top) {

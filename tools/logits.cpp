@@ -26,7 +26,7 @@ struct LogitsCommand {
   std::optional<int64_t> decode_from;
 };
 
-// The tensors that the layers showed, by name: the width of each, and a row for each token.
+// Traced tensors by name: width, and a row per token.
 using Trace = std::map<std::string, std::pair<int64_t, std::vector<float>>>;
 
 void write_trace(const std::filesystem::path& file, const Trace& trace) {
@@ -39,7 +39,7 @@ void write_trace(const std::filesystem::path& file, const Trace& trace) {
   writer.finish();
 }
 
-// Three rows, of time, height and width, each with a number for every token -> three numbers for each token.
+// Converts three rows (time, height, width) with a number per token to three numbers per token.
 std::vector<int32_t> read_positions(const std::filesystem::path& file, size_t n_tokens) {
   const std::string name = input_name(file);
   std::istringstream lines(read_text(file, kMaxTokenFileBytes));
@@ -49,11 +49,11 @@ std::vector<int32_t> read_positions(const std::filesystem::path& file, size_t n_
   }
   if (rows.size() != 3)
     throw Error(
-        fmt::format("{}: {}; expected three, of time, height and width", name, counted(rows.size(), "row")));
+        fmt::format("{}: {}; expected three: time, height and width", name, counted(rows.size(), "row")));
   std::vector<int32_t> positions;
   for (const auto& row : rows) {
     if (row.size() != n_tokens) {
-      throw Error(fmt::format("{}: a row of {} for {}; expected one for each", name,
+      throw Error(fmt::format("{}: a row has {} for {}; give one number per token", name,
                               counted(row.size(), "number"), counted(n_tokens, "token")));
     }
   }
@@ -98,21 +98,16 @@ void run(const LogitsCommand& command) {
 
 void add_logits_command(CLI::App& app) {
   auto command = std::make_shared<LogitsCommand>();
-  CLI::App& sub =
-      add_command(app, "logits", "Logits of a list of tokens, as a safetensors file", kLookCommands,
-                  "lariat logits --model DIR --tokens 1,15043,3186 --out logits.safetensors");
+  CLI::App& sub = add_command(app, "logits", "Logits of a token list, as a safetensors file", kLookCommands,
+                              "lariat logits --model DIR --tokens 1,15043,3186 --out logits.safetensors");
   add_model_option(sub, command->common);
   add_token_options(sub, command->tokens, command->tokens_file);
-  sub.add_option("--decode-from", command->decode_from, "feed the tokens from this index on one at a time")
+  sub.add_option("--decode-from", command->decode_from, "decode tokens one at a time from this index")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  sub.add_option("--positions", command->positions,
-                 "M-RoPE: a file of three rows, each token's position in time, height and width");
-  add_output_option(sub, "--out", command->out,
-                    "safetensors file with the tensor \"logits\", float32 [n_tokens, vocab]")
+  sub.add_option("--positions", command->positions, "M-RoPE positions: file with rows time, height, width");
+  add_output_option(sub, "--out", command->out, "output file with tensor \"logits\", f32 [n_tokens, vocab]")
       ->required();
-  add_output_option(sub, "--trace", command->trace,
-                    "a safetensors file of what each layer makes of each token: q, k, v, scores_max, "
-                    "attention, feed_forward, output");
+  add_output_option(sub, "--trace", command->trace, "safetensors file of each layer's intermediate results");
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }

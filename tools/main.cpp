@@ -19,9 +19,9 @@
 
 namespace {
 
-// Printed for those who type nothing but the name.
+// Printed without arguments.
 constexpr const char* kGettingStarted =
-    R"(lariat runs Hugging Face checkpoint folders as they are. With one in DIR:
+    R"(lariat runs Hugging Face checkpoint folders without conversion. With a checkpoint in DIR:
   lariat generate --model DIR --prompt "Once upon a time"    continue a text
   lariat chat --model DIR                                    talk to it
   lariat sweep --model DIR --report sweep.html               find what carries it further
@@ -34,8 +34,7 @@ int fail(const std::string& what, int code) {
   return code;
 }
 
-// The results stand on stdout, so a run whose output was lost has failed. A reader that has seen enough is no
-// error: the exit code is the one that SIGPIPE would have left.
+// A run fails if its stdout was lost. A closed pipe is no error: the exit code is 128 + SIGPIPE.
 int finish() {
   std::cout.flush();
   if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
@@ -43,8 +42,7 @@ int finish() {
   return fail("standard output could not be written; check the space left on its disk", 1);
 }
 
-// A closed stream cannot be read or written from here on; else the next file that is opened would be that
-// one.
+// Keeps closed streams unusable; otherwise the next opened file would take their descriptors.
 void keep_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
@@ -54,7 +52,7 @@ int run(const std::vector<std::string>& words) {
   const std::unique_ptr<CLI::App> app = lariat::make_app();
   if (words.empty()) {
     std::cerr << kGettingStarted;
-    return 2;  // a script that forgot the command has not succeeded
+    return 2;  // fails, for scripts that forgot the command
   }
   const std::vector<std::string> more(words.begin() + 1, words.end());
   if (words[0] == "__complete") {
@@ -71,7 +69,7 @@ int run(const std::vector<std::string>& words) {
     } else if (words[0] == "version") {
       std::cout << app->version() << "\n";
     } else {
-      app->parse(std::vector<std::string>(words.rbegin(), words.rend()));  // which takes them from the end
+      app->parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 expects reversed words
     }
   } catch (const CLI::Success& e) {
     app->exit(e);  // --help, --version

@@ -5,7 +5,7 @@
 namespace lariat {
 namespace {
 
-// Text as troff sees it: a minus that can be copied, and no line that begins with a request.
+// Escapes troff text: copyable minus signs, no accidental requests.
 std::string troff(const std::string& text) {
   std::string escaped;
   for (const char c : text) {
@@ -36,14 +36,14 @@ void print_command(const CLI::App& command, std::ostream& out) {
 }
 
 constexpr const char* kDescription = R"(.B lariat
-runs Hugging Face checkpoint folders (config.json, *.safetensors, tokenizer.model or tokenizer.json) as they are, on the
-CPU or a CUDA GPU.
-Its cache of keys follows a RoPE scale that moves: cached keys are re\-rotated, so that a query and all keys always share
-one set of frequencies.
+runs Hugging Face checkpoint folders (config.json, *.safetensors, tokenizer.model or tokenizer.json) without conversion,
+on the CPU or a CUDA GPU.
+Its KV cache follows a dynamic RoPE scale: cached keys are re\-rotated, so the query and all keys always share one set of
+frequencies.
 Results are written to standard output; progress, warnings and errors to standard error.
 .PP
-In what a command takes, N is an integer, F a number, TEXT any text (quoted for the shell), FILE and DIR a file and a
-folder, and N,N,... several separated by commas.
+In the usage of commands, N is an integer, F a number, TEXT any text (quoted for the shell), FILE and DIR a file and a
+folder, and N,N,... a comma-separated list.
 )";
 
 constexpr const char* kExitStatus = R"(.TP
@@ -56,27 +56,27 @@ A failure at run time: a file, memory, a device, or an interrupted measurement.
 .B 2
 Wrong usage.
 .PP
-An error is one line on standard error that names what is wrong and what to do.
+An error is one line on standard error with the problem and the remedy.
 )";
 
-constexpr const char* kFiles = R"(A model is a folder, as it is downloaded:
+constexpr const char* kFiles = R"(A model is a checkpoint folder as downloaded:
 .TP
 .I config.json
 The architecture and the RoPE scaling. It is enough for
 .BR "lariat rope" .
 .TP
 .IR model.safetensors ", " model.safetensors.index.json
-The weights, in one file or in several. They are mapped, and used in place.
+The weights, in one file or several, memory\-mapped.
 .TP
 .IR tokenizer.model ", " tokenizer.json ", " qwen.tiktoken ", " tokenizer_config.json
 The tokenizer. It is enough for
 .BR "lariat tokenize" " and " "lariat detokenize" .
 .TP
 .IR chat_template.jinja ", " chat_template.json
-The chat template, where it is not in tokenizer_config.json.
+The chat template, if missing in tokenizer_config.json.
 .TP
 .I generation_config.json
-Which tokens end a text, and how it is to be sampled.
+The stop tokens and sampling defaults.
 )";
 
 }  // namespace

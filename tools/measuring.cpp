@@ -19,20 +19,16 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
                             std::optional<int64_t>& max_tokens, const std::string& most, bool growing) {
   std::vector<std::string> methods = {"sliding", "chunks"};
   std::string meaning =
-      "sliding: each token once, with the most context it can have; chunks: disjoint windows, their second "
-      "half";
+      "sliding: each token once, overlapping windows; chunks: second half of disjoint windows";
   if (growing) {
     methods.emplace_back("growing");
     methods.emplace_back("anchored");
-    meaning +=
-        "; growing: from the first token on, as a conversation grows, to --ctx; anchored: one prefill for "
-        "each "
-        "multiple of --step";
+    meaning += "; growing: context from 0 to --ctx; anchored: one prefill per multiple of --step";
   }
   command.add_option("--method", method, meaning)->check(CLI::IsMember(methods));
-  command.add_option("--stride", stride, "tokens a sliding window moves")
+  command.add_option("--stride", stride, "tokens between sliding windows")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command.add_option("--max-tokens", max_tokens, "use only the text's first so many tokens; " + most)
+  command.add_option("--max-tokens", max_tokens, "use only the first N tokens of the text; " + most)
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
 }
 
@@ -42,33 +38,30 @@ CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std
   for (const NeedleTask task : kNeedleTasks) names.emplace_back(name_of(task));
   CLI::Option* const task =
       command
-          .add_option(
-              "--task", tasks,
-              "what is hidden: a number; the numbers of several names, one asked for; several numbers "
-              "of one name; of several names, all asked for; a chain of variables")
+          .add_option("--task", tasks,
+                      "retrieval task of RULER: passkey, key-value needles, variable tracking")
           ->check(CLI::IsMember(names))
           ->default_str("passkey");
   command
       .add_option("--needles", options.needles.count,
-                  "names or numbers hidden, or steps of a chain, for any task but passkey")
+                  "number of needles or chain steps, unless --task is passkey")
       ->check(CLI::Range(int64_t{1}, kMostNeedles));
-  command.add_option("--haystack", haystack, "the text they are hidden in; noise: five sentences, repeated")
+  command.add_option("--haystack", haystack, "text around the needles; noise: five repeated sentences")
       ->type_name("noise|FILE");
-  command.add_option("--depths", options.depths, "where the needle asked for stands, 0 (start) to 1 (end)")
+  command.add_option("--depths", options.depths, "depth of the requested needle, 0 (start) to 1 (end)")
       ->delimiter(',')
       ->check(CLI::Range(0.0, 1.0));
   command.add_option("--trials", options.trials, "prompts per length and depth")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command.add_option("--seed", options.seed, "of the needles");
+  command.add_option("--seed", options.seed, "random seed of the needles");
   return task;
 }
 
 void add_result_files(CLI::App& command, ResultFiles& files, bool pictures) {
   command.add_flag("--json", files.json, "one JSON object on stdout")->group(kOutputOptions);
-  add_output_option(command, "--csv", files.csv, "write the results as CSV too, a row per measurement")
-      ->group(kOutputOptions);
+  add_output_option(command, "--csv", files.csv, "also write the results as CSV")->group(kOutputOptions);
   if (pictures)
-    command.add_option("--svg", files.svg, "write the report's pictures into this folder too")
+    command.add_option("--svg", files.svg, "also write the report's figures to this folder")
         ->type_name("DIR")
         ->group(kOutputOptions);
 }
@@ -77,7 +70,7 @@ void check_result_files(const ResultFiles& files) {
   std::error_code ec;
   if (!files.svg.empty() && std::filesystem::exists(files.svg, ec) &&
       !std::filesystem::is_directory(files.svg, ec))
-    throw Error(files.svg.string() + ": is not a folder; --svg writes several pictures into one");
+    throw Error(files.svg.string() + ": not a folder; --svg writes several figures to a folder");
 }
 
 void publish(const ResultFiles& files, const Measurements& log, const nlohmann::ordered_json& json,
@@ -90,10 +83,9 @@ void publish(const ResultFiles& files, const Measurements& log, const nlohmann::
 }
 
 void add_run_log(CLI::App& command, ResultFiles& files) {
-  add_output_option(command, "--results", files.results,
-                    "keep the results in this file while they are measured")
+  add_output_option(command, "--results", files.results, "save results to this file during the run")
       ->group(kOutputOptions);
-  command.add_flag("--resume", files.resume, "go on with the results that an earlier run left there")
+  command.add_flag("--resume", files.resume, "resume an interrupted run from its results")
       ->needs("--results")
       ->group(kOutputOptions);
 }
@@ -108,15 +100,15 @@ std::optional<MeasurementLog> open_run_log(const ResultFiles& files, const std::
 void set_aside(const std::filesystem::path& log, bool quiet) {
   namespace fs = std::filesystem;
   std::error_code ec;
-  // A device or a pipe is written to.
+  // Devices and pipes are written directly.
   if (!fs::is_regular_file(log, ec) || fs::file_size(log, ec) == 0) return;
-  const fs::path target = fs::canonical(log), old = target.string() + ".old";  // a link stays one
+  const fs::path target = fs::canonical(log), old = target.string() + ".old";  // keeps symbolic links
   const bool is_old = fs::is_regular_file(fs::symlink_status(old, ec)) && is_measurement_log(old);
   for (const auto& [file, replaceable] :
        {std::pair(log, is_measurement_log(log)), {old, is_old || !fs::exists(fs::symlink_status(old, ec))}}) {
     if (!replaceable)
       throw Error(
-          fmt::format("{}: exists and holds no results of lariat; move it, or name another file for the "
+          fmt::format("{}: exists and is not a results file; move it or name another file for the "
                       "results",
                       file.string()));
   }

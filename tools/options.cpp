@@ -29,15 +29,15 @@ int parse_steps(const std::string& text) {
   return steps;
 }
 
-// The dtype of one side. Keys are rotated again and again, which eight bits would not survive.
+// Parses the dtype of keys or values. Keys are re-rotated repeatedly, so 8 bits are too few.
 std::optional<DType> parse_side(std::string_view text, std::string_view word, bool values) {
   if (word == "auto") return std::nullopt;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8}) {
     if (word == name_of(dtype) && (values || dtype != DType::kQ8)) return dtype;
   }
   throw UsageError(fmt::format(
-      "'{}' is no dtype of a cache; use auto, f32, f16 or bf16, for keys and values or for each of "
-      "them, as in k=f16,v=q8 (q8 for values only: keys are rotated)",
+      "'{}' is not a cache dtype; use auto, f32, f16 or bf16 for both or for each, as in k=f16,v=q8 "
+      "(q8 for values only: keys are rotated)",
       text));
 }
 
@@ -59,7 +59,7 @@ constexpr const char* kDevices = "auto|cpu|cuda|cuda:N";
 
 std::string check_device(const std::string& device) {
   static const std::regex known("auto|cpu|cuda(:[0-9]{1,4})?");
-  return std::regex_match(device, known) ? "" : fmt::format("{} is none of {}", device, kDevices);
+  return std::regex_match(device, known) ? "" : fmt::format("{} is not one of {}", device, kDevices);
 }
 
 }  // namespace
@@ -67,14 +67,14 @@ std::string check_device(const std::string& device) {
 void warn_idle(const CommonOptions& options, std::vector<std::string> names, const std::string& why) {
   std::erase_if(names, [&](const std::string& name) { return options.command->count(name) == 0; });
   if (names.empty()) return;
-  const char* change = names.size() == 1 ? "changes" : "change";
-  print_warnings({fmt::format("{} {} nothing {}", fmt::join(names, ", "), change, why)}, options.quiet);
+  const char* change = names.size() == 1 ? "has" : "have";
+  print_warnings({fmt::format("{} {} no effect {}", fmt::join(names, ", "), change, why)}, options.quiet);
 }
 
 void warn_of_still_scale(const CommonOptions& options, const RopeScaling& rope) {
   if (rope.depends_on_length()) return;
   warn_idle(options, {"--rope-steps", "--rope-cache"},
-            "where no scale moves with the length; use --rope-scaling dynamic-yarn, say");
+            "without a dynamic scale; use --rope-scaling dynamic-yarn");
 }
 
 void add_model_option(CLI::App& command, CommonOptions& options, bool required) {
@@ -89,35 +89,33 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   add_rope_options(command, options.open);
   command
       .add_option("--position-method", options.open.position_method,
-                  "at which distances tokens see each other: one of " + known_position_methods(", ") +
+                  "attention position method for long contexts: " + known_position_methods(", ") +
                       ", with settings as in dca/chunk=6144/window=2048")
       ->type_name("NAME[/KEY=N...]")
       ->default_str("the model's own");
   begin_group(command, kMemoryOptions);
-  command.add_option("--device", options.open.device, "where to run; auto: on a GPU if there is one")
+  command.add_option("--device", options.open.device, "device; auto: a GPU if available")
       ->type_name(kDevices)
       ->check(check_device);
-  command.add_option("-t,--threads", options.open.threads, "CPU threads; 0: every core")
+  command.add_option("-t,--threads", options.open.threads, "CPU threads; 0: all cores")
       ->check(CLI::Range(0, 1024));
   command
       .add_option("--dtype", options.dtype,
-                  "what weights are stored as and multiplied in; auto: the checkpoint's own")
+                  "weight and matrix multiplication dtype; auto: the checkpoint's dtype")
       ->check(CLI::IsMember({"auto", "f32", "bf16", "f16"}));
   command
-      .add_option("--quantize", options.quantize,
-                  "turn weights into groups of 8 or 4 bit integers while loading")
+      .add_option("--quantize", options.quantize, "group-wise weight quantization at load, to 8 or 4 bits")
       ->check(CLI::IsMember({"none", "q8", "q4"}));
-  add_kv_dtype_option(
-      command, "--kv-dtype", options.kv_dtype,
-      "KV cache, or k=..,v=.. with q8 for values; auto: f16 keys, values in the model's dtype");
-  command.add_option("-c,--ctx", options.open.max_ctx, "longest sequence; 0: as long as memory lasts")
+  add_kv_dtype_option(command, "--kv-dtype", options.kv_dtype,
+                      "KV cache dtype, q8 for values only; auto: f16 keys");
+  command.add_option("-c,--ctx", options.open.max_ctx, "maximum sequence length; 0: no limit")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command
       .add_option("--prefill-chunk", options.open.prefill_chunk,
                   "prompt tokens per forward pass; 0: all at once")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   begin_group(command, kOutputOptions);
-  command.add_flag("--quiet", options.quiet, "nothing on stderr but errors");
+  command.add_flag("--quiet", options.quiet, "print only errors to stderr");
   begin_group(command, kMainOptions);
 }
 
@@ -130,8 +128,7 @@ CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options) 
         throw UsageError("--template-var: expected NAME=VALUE, as in enable_thinking=false, found \"" + one +
                          "\"");
       if (ChatTemplate::sets(name))
-        throw UsageError("--template-var: " + name +
-                         " is what lariat itself gives to a template; use another name");
+        throw UsageError("--template-var: " + name + " is set by lariat; use another name");
       const std::string value = valid_utf8(one.substr(at + 1));
       nlohmann::ordered_json json = nlohmann::ordered_json::parse(value, nullptr, false);
       options.open.template_variables[name] =
@@ -140,7 +137,7 @@ CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options) 
   };
   return command
       .add_option_function<std::vector<std::string>>(
-          "--template-var", set, "a variable of the chat template, as in enable_thinking=false (repeatable)")
+          "--template-var", set, "chat template variable, as in enable_thinking=false (repeatable)")
       ->type_name("NAME=VALUE")
       ->take_all()
       ->expected(1);
@@ -151,11 +148,10 @@ void add_rope_options(CLI::App& command, OpenOptions& options) {
                        const std::string& description) {
     return command.add_option(name, value, description)->type_name(type);
   };
-  add("--rope-scaling", options.rope.scaling, known_scalings("|"),
-      "how positions beyond the trained context are reached")
+  add("--rope-scaling", options.rope.scaling, known_scalings("|"), "RoPE scaling method")
       ->default_str("the model's own");
   add("--rope-factor", options.rope.factor, "F",
-      "how many times the original context; dynamic-yarn: the largest scale");
+      "scaling factor of the original context; dynamic-yarn: maximum");
   add("--rope-original-ctx", options.rope.original_ctx, "N", "context length the model was trained with");
   add("--rope-theta", options.rope.theta, "F", "base of the frequencies");
   add("--rope-config", options.rope.config, "FILE",
@@ -169,7 +165,7 @@ void add_rope_options(CLI::App& command, OpenOptions& options) {
   command
       .add_option_function<std::string>(
           "--rope-cache", [&options](const std::string& text) { options.stale_cache = text == "stale"; },
-          "consistent: re-rotate cached keys when the scale moves; stale: leave them")
+          "re-rotate cached keys on scale changes (consistent) or not (stale)")
       ->check(CLI::IsMember({"consistent", "stale"}))
       ->default_str("consistent");
 }
@@ -191,8 +187,7 @@ CLI::Option* add_kv_dtype_option(CLI::App& command, const std::string& name, std
 void add_token_options(CLI::App& command, std::string& tokens, std::filesystem::path& file) {
   auto* source = command.add_option_group("tokens", "the token ids");
   source->add_option("--tokens", tokens, "token ids separated by commas")->type_name("N,N,...");
-  source->add_option("--tokens-file", file,
-                     "a file of ids separated by commas or whitespace; -: standard input");
+  source->add_option("--tokens-file", file, "file of token ids; -: standard input");
   source->require_option(1);
 }
 

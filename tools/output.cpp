@@ -11,7 +11,7 @@
 namespace lariat {
 namespace {
 
-// The options that set settings. Below tools/ messages know settings alone, and name them in backticks.
+// Options by setting. Lower layers name settings in backticks.
 constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
     {"`model`", "--model"},
     {"`device`", "--device"},
@@ -45,7 +45,7 @@ std::string with_options(std::string text) {
 void say(const std::string& line) { std::cerr << one_line("lariat: " + with_options(line)) << "\n"; }
 
 void print_warnings(const std::vector<std::string>& lines, bool quiet) {
-  static std::set<std::string> said;  // by one of two models, or by one that is opened twice
+  static std::set<std::string> said;  // deduplicates warnings
   for (const std::string& line : lines) {
     if (!quiet && said.insert(line).second) say("warning: " + line);
   }

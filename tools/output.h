@@ -13,22 +13,22 @@
 // Messages, warnings and progress on stderr, JSON on stdout.
 namespace lariat {
 
-// The text with the options in place of the settings that it names in backticks: "`max_ctx`" is "--ctx".
+// Replaces setting names in backticks by their options: "`max_ctx`" becomes "--ctx".
 std::string with_options(std::string text);
-// One line on stderr: "lariat: " and this text, as with_options() and one_line() make it. Everything that is
-// said there and may hold a name out of a file or of the user's goes through it.
+// Prints "lariat: " and the text on stderr, after with_options() and one_line(). All messages that may
+// contain names from files or users use say().
 void say(const std::string& line);
-// Each on a line of stderr as "lariat: warning: ...", once in a run; nothing with --quiet.
+// Prints each line once per run as "lariat: warning: ..." on stderr, or nothing with --quiet.
 void print_warnings(const std::vector<std::string>& lines, bool quiet);
 
-// A message for a terminal, whatever it holds: one line of valid UTF-8 of at most some 4000 bytes without
-// control characters, which could move the cursor or retitle the window.
+// Sanitizes a message for a terminal: one line of valid UTF-8, about 4000 bytes at most, without control
+// characters (cursor movement, window titles).
 std::string one_line(const std::string& text);
 
-// One JSON object on stdout; bytes that are not UTF-8 become U+FFFD.
+// Prints one JSON object on stdout; invalid UTF-8 becomes U+FFFD.
 void print_json(const nlohmann::ordered_json& json);
 
-// A line on stderr that is redrawn in place; silent when stderr is not a terminal or --quiet was given.
+// A line on stderr that is redrawn in place; silent without a terminal or with --quiet.
 class Progress {
  public:
   Progress(std::string label, int64_t total, bool quiet);
@@ -50,13 +50,12 @@ class Progress {
 // "0:07", "12:33" or "1:02:03".
 std::string duration(double seconds);
 
-// A progress bar with the time left, which is said once enough is done to tell; where there is no terminal, a
-// line of it every minute.
+// A progress bar with the estimated time left. Without a terminal, prints one line per minute.
 class Meter {
  public:
   Meter(const char* label, bool quiet, double line_seconds = 60)
       : label_(label), quiet_(quiet), line_seconds_(line_seconds), bar_(label, kSteps, quiet) {}
-  void show(double done, const std::string& note);  // done: the share, 0 ... 1
+  void show(double done, const std::string& note);  // done: finished fraction, 0 to 1
 
  private:
   static constexpr int64_t kSteps = 1000;
@@ -67,10 +66,10 @@ class Meter {
   Stopwatch::time_point start_ = Stopwatch::now(), line_ = start_;
 };
 
-// A number with so many decimals, "nan" without the sign that it may have.
+// Formats a number with `decimals` digits after the point; NaN becomes "nan" without a sign.
 inline std::string fixed(double value, int decimals) {
   return fmt::format("{:.{}f}", std::isnan(value) ? std::abs(value) : value, decimals);
 }
-std::string margin(double standard_error, int decimals);  // "± 0.12"; "" where there is none (NaN)
+std::string margin(double standard_error, int decimals);  // "± 0.12"; NaN: ""
 
 }  // namespace lariat

@@ -35,7 +35,7 @@ struct PasskeyCommand {
 
 bool several(const PasskeyCommand& command) { return command.tasks.size() > 1; }
 
-// Several tasks are the columns of tables.
+// Several tasks become the table columns.
 Plan plan_of(const PasskeyCommand& command, const Engine& runtime) {
   Plan plan = plan_of(runtime, runtime.session_options, command.lengths);
   plan.passkey = passkey_plan(command.passkeys);
@@ -63,7 +63,7 @@ nlohmann::ordered_json to_json(const PasskeyCell& cell, bool passkey) {
           {"correct", cell.correct()}, {"recall", cell.recall()}, {"answers", answers}};
 }
 
-// The cells of one task, and the column of the tables that they stand in.
+// Cells of one task, and their table column.
 struct Measured {
   NeedleOptions needles;
   int64_t max_new_tokens = 0;
@@ -99,22 +99,22 @@ nlohmann::ordered_json to_json(const PasskeyCommand& command, const Measured& me
           {"accuracy", accuracy}};
 }
 
-// The options as they will be used: sorted, without repetitions, with the defaults filled in.
+// Fills in defaults; sorts and deduplicates lengths and depths.
 void complete(PasskeyCommand& command, const Engine& runtime, Session& session) {
   const bool open = command.lengths.empty();
   if (open) command.lengths = default_passkey_lengths(runtime.session_options.rope->original_ctx);
   sort_unique(command.lengths);
   while (open && command.lengths.size() > 1 && !fits_memory(session, command.lengths.back(), 2)) {
-    print_warnings({fmt::format("the length {} is left out: its cache is larger than the memory that is free",
-                                command.lengths.back())},
-                   command.common.quiet);
+    print_warnings(
+        {fmt::format("length {} is skipped: its KV cache exceeds the free memory", command.lengths.back())},
+        command.common.quiet);
     command.lengths.pop_back();
   }
   sort_unique(command.passkeys.depths);
   command.passkeys.interrupted = &interrupted();
 }
 
-// The answers of earlier runs, and a log for those of this one.
+// Restores the answers of earlier runs and logs new ones.
 void keep_answers(PasskeyOptions& options, MeasurementLog& log, int64_t length) {
   const auto record_of = [column = log.contents().plan.columns.front(), length, task = options.needles.task](
                              double depth, int64_t trial) {
@@ -141,7 +141,7 @@ void keep_answers(PasskeyOptions& options, MeasurementLog& log, int64_t length) 
   };
 }
 
-// Measures every length of a task, the shortest first; false when it was interrupted.
+// Measures all lengths of a task, the shortest first; returns false if interrupted.
 bool measure(const PasskeyCommand& command, Session& session, const TextCodec& codec, MeasurementLog* log,
              Measured& measured, const std::function<void(double, const std::string&)>& progress) {
   PasskeyOptions options = command.passkeys;
@@ -168,7 +168,7 @@ bool measure(const PasskeyCommand& command, Session& session, const TextCodec& c
   return true;
 }
 
-// Writes and prints what was measured.
+// Writes and prints the results.
 void publish(const PasskeyCommand& command, const Engine& runtime, const std::vector<Measured>& all,
              bool complete) {
   Measurements records{plan_of(command, runtime)};
@@ -224,27 +224,26 @@ void run(PasskeyCommand& command) {
   if (whole) return;
   size_t cells = 0;
   for (const Measured& one : all) cells += one.cells.size();
-  throw Error(fmt::format("interrupted; the results are those of {}{}",
-                          counted(static_cast<int64_t>(cells), "cell"), log ? ", and --resume goes on" : ""));
+  throw Error(fmt::format("interrupted; the results cover {}{}", counted(static_cast<int64_t>(cells), "cell"),
+                          log ? ", and --resume continues" : ""));
 }
 
 }  // namespace
 
 void add_passkey_command(CLI::App& app) {
   auto command = std::make_shared<PasskeyCommand>();
-  CLI::App& sub = add_command(
-      app, "passkey", "Find what is hidden in a long text, by length and depth", kMeasureCommands,
-      "lariat passkey --model DIR --lengths 2048,8192 --rope-scaling dynamic-yarn --report passkey.html");
+  CLI::App& sub =
+      add_command(app, "passkey", "Retrieval from long texts by length and depth", kMeasureCommands,
+                  "lariat passkey --model DIR --lengths 2048,8192 --report passkey.html");
   add_model_option(sub, command->common);
   sub.add_option("--lengths", command->lengths, "prompt lengths in tokens")
       ->delimiter(',')
       ->default_str("half, once and twice the original length")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_passkey_options(sub, command->passkeys, command->tasks, command->haystack)->delimiter(',');
-  auto* chat = sub.add_flag("--chat", command->chat,
-                            "the prompt is a user's message, put into the model's chat template");
+  auto* chat = sub.add_flag("--chat", command->chat, "apply the chat template to the prompt");
   add_template_var_option(sub, command->common)->needs(chat);
-  add_output_option(sub, "--report", command->files.report, "write the result as an HTML page");
+  add_output_option(sub, "--report", command->files.report, "write an HTML report");
   add_result_files(sub, command->files, true);
   add_run_log(sub, command->files);
   add_common_options(sub, command->common);

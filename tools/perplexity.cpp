@@ -21,7 +21,7 @@
 namespace lariat {
 namespace {
 
-// The losses by position, for which growing and anchored contexts are read.
+// Losses by position of a growing context or of anchored windows.
 std::string position_rows(const PerplexityResult& result) {
   std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& bucket : result.positions) {
@@ -46,7 +46,7 @@ std::string table_of(const std::vector<PerplexityResult>& results) {
   return text + aligned_table(rows);
 }
 
-// A line of JSON for each length: the losses of the text's tokens, and these.
+// One JSON line per length with the losses of the text's tokens; last a line with the token ids.
 void write_losses(const std::filesystem::path& file, const std::vector<PerplexityResult>& results,
                   const TokenSource& text) {
   std::string lines;
@@ -60,7 +60,7 @@ void write_losses(const std::filesystem::path& file, const std::vector<Perplexit
   write_file_atomically(file, lines);
 }
 
-// The plan of the results. A log also has `fingerprint`, the text's.
+// Plan of the results; logs also store the text's `fingerprint`.
 Plan plan_of(const PerplexityCommand& command, const Engine& engine, const PerplexityOptions& options,
              std::optional<std::string> fingerprint) {
   Plan plan = plan_of(engine, engine.session_options, options.ctx);
@@ -83,7 +83,7 @@ Record record_of(const PerplexityResult& result, const Engine& engine) {
   return record;
 }
 
-// A result as `--json` prints it, with the labels of its record. NaN becomes null.
+// A result for `--json`, with its record's labels. NaN becomes null.
 nlohmann::ordered_json to_json(const PerplexityResult& result, const Plan& plan, const Record& record) {
   const Loss& loss = *record.loss();
   nlohmann::ordered_json json = {{"ctx", result.ctx},
@@ -108,7 +108,7 @@ std::string running_values(std::span<const PerplexityResult> results) {
   return text;
 }
 
-// Prints the results and writes their files; `context_tokens`: of a text in one piece.
+// Prints the results and writes their files. context_tokens: tokens before a text scored in one piece.
 void publish(const PerplexityCommand& command, const Engine& engine, const Plan& plan,
              const std::vector<PerplexityResult>& results, size_t context_tokens) {
   Measurements records{plan};
@@ -127,12 +127,12 @@ void run(const PerplexityCommand& command) {
   if (!command.against.reference.empty()) return run_divergence(command);
   const bool one_piece = command.one_piece();
   if (!command.files.results.empty() && (one_piece || command.file == "-"))
-    throw UsageError("--results are of windows over a file; leave out --load-cache, --save-cache and -f -");
+    throw UsageError("--results: needs windows over a file; omit --load-cache, --save-cache and -f -");
   const CLI::App& typed = *command.common.command;
   if (one_piece &&
       typed.count("--ctx") + typed.count("--stride") + typed.count("--step") + typed.count("--method") > 0) {
     throw UsageError(
-        "--load-cache and --save-cache score the text in one piece; leave out --ctx, --stride, --step and "
+        "--load-cache and --save-cache score the text in one piece; omit --ctx, --stride, --step and "
         "--method");
   }
   check_result_files(command.files);
@@ -171,13 +171,13 @@ void run(const PerplexityCommand& command) {
   publish(command, runtime, plan_of(command, runtime, options, std::nullopt), results, context_tokens);
   if (!results.front().complete) {
     const bool unsaved = !command.save_cache.empty();
-    throw Error(fmt::format("interrupted; the numbers are of the first {} scored{}",
+    throw Error(fmt::format("interrupted; the results cover the first {} scored{}",
                             counted(results.front().tokens, "token"),
                             unsaved ? ", and " + command.save_cache.string() + " was not written"
-                            : log   ? ", and --resume goes on"
+                            : log   ? ", and --resume continues"
                                     : ""));
   }
-  // Last: an error here does not lose the results.
+  // Saved last, so an error loses no results.
   if (!command.save_cache.empty())
     save_context(session, context.sequence, context.tokens, command.save_cache);
 }
@@ -193,7 +193,7 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
   if (anchored) warn_idle(command.common, {"--buckets"}, with_method);
   if (command.method != "sliding") warn_idle(command.common, {"--stride"}, with_method);
   if (!growing && !anchored && !command.files.json)
-    warn_idle(command.common, {"--buckets"}, "but what --json prints");
+    warn_idle(command.common, {"--buckets"}, "without --json");
   const int64_t usual = anchored ? PerplexityOptions().step : default_step(engine.session_options);
   PerplexityOptions options{.ctx = command.ctx,
                             .stride = command.stride,
@@ -218,33 +218,30 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
 
 void add_perplexity_command(CLI::App& app) {
   auto command = std::make_shared<PerplexityCommand>();
-  CLI::App& sub =
-      add_command(app, "perplexity", "How well a model predicts a text, by context length", kMeasureCommands,
-                  "lariat perplexity --model DIR --file book.txt --ctx 2048,8192");
+  CLI::App& sub = add_command(app, "perplexity", "Perplexity of a text by context length", kMeasureCommands,
+                              "lariat perplexity --model DIR --file book.txt --ctx 2048,8192");
   add_model_option(sub, command->common);
-  sub.add_option("-f,--file", command->file, "the text, of any size; -: standard input")->required();
+  sub.add_option("-f,--file", command->file, "text file; -: standard input")->required();
   add_common_options(sub, command->common);
-  sub.remove_option(sub.get_option("--ctx"));  // here: a list of lengths to measure
+  sub.remove_option(sub.get_option("--ctx"));  // replaced by a list of lengths
   sub.add_option("-c,--ctx", command->ctx, "tokens per window")
       ->delimiter(',')
       ->default_str("original length, at most 2048; growing: twice it")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
-                         "growing: N times --ctx makes N contexts", true);
+                         "growing: N x --ctx for N contexts", true);
   sub.get_option("--max-tokens")->default_str("all");
-  sub.add_option("--step", command->step, "tokens per growing step or anchored window")
+  sub.add_option("--step", command->step, "prefill size of a growing context; tokens per anchored window")
       ->default_str("512; growing with --rope-steps exact: 32")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  sub.add_option("--buckets", command->buckets,
-                 "of positions, whose losses the JSON holds and growing prints: so many, or where each ends")
+  sub.add_option("--buckets", command->buckets, "number or ends of position buckets for reported losses")
       ->delimiter(',')
       ->default_str("32")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  add_context_options(sub, command->load_cache,
-                      "score the text in one piece, as what follows this saved context");
+  add_context_options(sub, command->load_cache, "score the text as one continuation of a saved context");
   add_output_option(sub, "--save-cache", command->save_cache,
-                    "score the text in one piece, and save the context that it makes");
-  add_output_option(sub, "--losses", command->losses, "write the loss of each token as JSON lines");
+                    "score the text in one piece and save its context");
+  add_output_option(sub, "--losses", command->losses, "write each token's loss as JSON lines");
   add_result_files(sub, command->files, false);
   add_run_log(sub, command->files);
   add_against_options(sub, command->against);

@@ -8,13 +8,13 @@
 #include "tools/measuring.h"
 #include "tools/options.h"
 
-// `lariat perplexity`, alone or with --against: how far a model is from another, or from itself run in
-// another way.
+// `lariat perplexity`, alone or with --against: divergence from another model, or from the same model with
+// other options.
 namespace lariat {
 
-// --against and its options; what is unset is as the first model's.
+// --against and its options; unset: as for the first model.
 struct AgainstOptions {
-  std::string reference;  // a folder, or "same"; empty: not asked for
+  std::string reference;  // a folder or "same"; empty: --against is not given
   std::string quantize, dtype, kv_dtype;
   std::optional<std::string> rope_scaling{};
   std::optional<double> rope_factor{};
@@ -30,14 +30,13 @@ struct PerplexityCommand {
   int64_t stride = 256, step = 0;  // step 0: default_step()
   std::optional<int64_t> max_tokens{};
   std::string method = "sliding";
-  std::vector<int64_t> buckets = {32};  // so many, or their ends
+  std::vector<int64_t> buckets = {32};  // number of buckets, or their ends
   ContextOptions load_cache;
   std::filesystem::path save_cache, losses;
   ResultFiles files;
   bool one_piece() const { return !load_cache.empty() || !save_cache.empty(); }
 };
-// The measurement that the command asks for. Says so where the text is shorter than the window that would be
-// read.
+// Options of the requested measurement. Prints a note if the text is shorter than the default window.
 PerplexityOptions options_of(const PerplexityCommand& command, const Engine& engine, const TokenSource& text);
 void run_divergence(const PerplexityCommand& command);
 

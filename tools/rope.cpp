@@ -8,7 +8,7 @@
 #include "engine/eval/render/rope_svg.h"
 #include "kernels/counted.h"
 #include "models/config.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/io/atomic_file.h"
 #include "models/model_files.h"
 #include "models/positions/position_method.h"
@@ -27,7 +27,7 @@ struct Args {
   CommonOptions common;
 };
 
-// A model of a single head: --head-dim, --rope-theta and --rope-original-ctx.
+// A model with a single head: --head-dim, --rope-theta and --rope-original-ctx.
 RopeScaling bare_head(const Args& args) {
   const RopeOptions& given = args.common.open.rope;
   if (!args.head_dim || !given.theta || !given.original_ctx)
@@ -43,10 +43,10 @@ RopeScaling bare_head(const Args& args) {
   return rope;
 }
 
-// As asked for; warnings are printed.
+// Applies the options and prints warnings.
 ConfigRope rope_of(const Args& args) {
   if (args.model.empty()) return {resolve_rope(bare_head(args), args.common.open.rope), {}, {}, {}};
-  if (args.head_dim) throw UsageError("--head-dim goes without --model; the model has its own");
+  if (args.head_dim) throw UsageError("--head-dim excludes --model; remove one");
   if (!std::filesystem::exists(args.model / "config.json"))
     refuse_other_formats(args.model, /*config_file=*/true);
   ConfigRope own = load_rope(open_text_files(args.model).texts);
@@ -55,7 +55,7 @@ ConfigRope rope_of(const Args& args) {
   return own;
 }
 
-// 0: keeps its speed, 1: in between, 2: slowed by the whole scale, 3: does not rotate at all.
+// 0: unchanged frequency, 1: partly interpolated, 2: divided by the scale, 3: no rotation.
 int kind_of(double before, double after, double scale) {
   if (before == 0.0) return 3;
   const double ratio = after / before;
@@ -65,7 +65,7 @@ int kind_of(double before, double after, double scale) {
 
 constexpr std::array<const char*, 4> kKinds{"none", "partly", "fully", "not rotating"};
 
-// How a pair turns, as the table and the JSON have it. Of a pair that does not rotate there is no number.
+// One pair in the table and the JSON; NaN for a pair without rotation.
 struct Pair {
   double ratio, wavelength, turns;  // turns: within L0
   int kind;
@@ -82,13 +82,13 @@ std::vector<Pair> pairs_of(const RopeScaling& rope, double seen) {
   return pairs;
 }
 
-// query_scale: of the last of `length` tokens, without what a position method multiplies it with.
+// query_scale: factor of the last token's query, without the position method's.
 void print_rope_json(const RopeScaling& rope, double query_scale, const std::string& method, int64_t length,
                      double seen) {
   const RopeFrequencies scaled = rope_frequencies(rope, seen);
   nlohmann::ordered_json ratios, wavelengths, turns, kinds;
   for (const Pair& pair : pairs_of(rope, seen)) {
-    ratios.push_back(pair.ratio);  // JSON has null for what is not a number
+    ratios.push_back(pair.ratio);  // NaN becomes null in JSON
     wavelengths.push_back(pair.wavelength);
     turns.push_back(pair.turns);
     kinds.push_back(kKinds[static_cast<size_t>(pair.kind)]);
@@ -120,7 +120,7 @@ void print_heading(const RopeScaling& rope, int64_t length, double seen, double 
              stepped ? fmt::format(" (on the scale step of {:.1f})", seen) : "", rope_scale(rope, seen),
              attention_factor);
   if (rope.depends_on_length() && length <= rope.original_ctx)
-    std::cout << "(up to the original context nothing is stretched; see a longer --length)\n";
+    std::cout << "(no scaling up to the original context; use a longer --length)\n";
 }
 
 void print_table(const RopeScaling& rope, int64_t length, double seen) {
@@ -158,7 +158,7 @@ void run(const Args& args) {
   if (length < 1 || length > INT32_MAX)
     throw UsageError(fmt::format("--length: expected an integer from 1 to {}", INT32_MAX));
   const double seen = rope_step_length(rope, length, args.common.open.rope_steps);
-  // The picture first: a reader of the table that closes the pipe early does not lose it.
+  // Writes the picture first, as a reader of the table may close the pipe.
   if (!args.svg.empty()) {
     write_file_atomically(args.svg, rope_svg(rope, seen, args.panels));
     say("wrote " + args.svg.string());
@@ -176,18 +176,14 @@ void run(const Args& args) {
 void add_rope_command(CLI::App& app) {
   auto args = std::make_shared<Args>();
   CLI::App& sub =
-      add_command(app, "rope", "Show what a RoPE scaling does to a model's frequencies", kLookCommands,
+      add_command(app, "rope", "Show a model's RoPE frequencies before and after scaling", kLookCommands,
                   "lariat rope --model DIR --rope-scaling yarn --rope-factor 4 --svg rope.svg");
   set_usage(sub, "--model DIR [options]\n--head-dim N --rope-theta F --rope-original-ctx N [options]");
-  sub.add_option(
-         "-m,--model", args->model,
-         "checkpoint folder (its config.json is enough) or a config file; of an unknown family the keys "
-         "that most have are read")
-      ->type_name("DIR|FILE");
-  sub.add_option("--head-dim", args->head_dim, "instead of a model: size of a head")->type_name("N");
-  sub.add_option("--length", args->length, "length of the sequence")->default_str("the model's maximum");
-  add_output_option(sub, "--svg", args->svg, "also draw the scalings into this file");
-  sub.add_option("--only", args->panels, "a part of that picture; frequencies: and wavelengths")
+  sub.add_option("-m,--model", args->model, "checkpoint folder or config file")->type_name("DIR|FILE");
+  sub.add_option("--head-dim", args->head_dim, "head size, instead of a model")->type_name("N");
+  sub.add_option("--length", args->length, "sequence length")->default_str("the model's maximum");
+  add_output_option(sub, "--svg", args->svg, "draw the scalings to this file");
+  sub.add_option("--only", args->panels, "part of the picture; frequencies: with wavelengths")
       ->transform(
           CLI::CheckedTransformer(std::map<std::string, RopePanels>{{"frequencies", RopePanels::kFrequencies},
                                                                     {"decay", RopePanels::kDecay}})
@@ -195,9 +191,9 @@ void add_rope_command(CLI::App& app) {
       ->type_name("frequencies|decay")
       ->default_str("all")
       ->needs("--svg");
-  sub.add_flag("--json", args->json, "one JSON object instead of the table")->group(kOutputOptions);
+  sub.add_flag("--json", args->json, "print JSON instead of the table")->group(kOutputOptions);
   begin_group(sub, kRopeOptions);
-  args->common.open.rope_steps = 0;  // the formula itself, unless --rope-steps is given
+  args->common.open.rope_steps = 0;  // exact formula unless --rope-steps is given
   add_rope_options(sub, args->common.open);
   args->common.command = &sub;
   sub.callback([args] { run(*args); });

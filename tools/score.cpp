@@ -21,7 +21,7 @@ struct ScoreCommand {
   bool no_bos = false;
 };
 
-// A line of the file, whose texts end before those of the next one.
+// A line of the file. end: index after its last text.
 struct Question {
   size_t end;
   bool choices;
@@ -69,15 +69,14 @@ nlohmann::ordered_json of_choices(const nlohmann::ordered_json& choices) {
   return {{"choices", choices}, {"best", best("sum")}, {"best_per_byte", best("per_byte")}};
 }
 
-// Sums depend on the batch in their last bits, and rounding to 8 bits enlarges that.
+// Batching changes the last bits of sums; 8-bit activations amplify the change.
 void warn_of_rounding(const Engine& engine, bool quiet) {
   const WeightFormat& form = engine.model.weights.form;
   if (!is_quantized(form.dtype) || !is_integer(form.grouping.code) || engine.backend->name() != "cpu") return;
   print_warnings(
-      {"quantized weights multiply activations rounded to 8 bits, so a score may differ by 0.3 nats "
-       "with the other lines of its batch; --dtype f32 without --quantize avoids that, in over twice the "
-       "time "
-       "and up to 7 times the memory"},
+      {"quantized weights multiply activations rounded to 8 bits: scores may differ by 0.3 nats "
+       "depending on the other lines of a batch; --dtype f32 without --quantize avoids it, with over twice "
+       "the time and up to 7 times the memory"},
       quiet);
 }
 
@@ -122,18 +121,16 @@ void run(const ScoreCommand& command) {
 
 void add_score_command(CLI::App& app) {
   auto command = std::make_shared<ScoreCommand>();
-  CLI::App& sub = add_command(app, "score", "Log-probabilities of what follows prompts", kMeasureCommands,
+  CLI::App& sub = add_command(app, "score", "Log-likelihoods of continuations", kMeasureCommands,
                               "lariat score --model DIR --file questions.jsonl");
   add_model_option(sub, command->common);
-  sub.add_option(
-         "-f,--file", command->file,
-         "JSON lines {\"prompt\", \"continuation\"} or {\"prompt\", \"choices\": [...]}, each answered "
-         "with one; -: standard input")
+  sub.add_option("-f,--file", command->file,
+                 "JSON lines: \"prompt\", \"continuation\" or \"choices\"; -: standard input")
       ->required();
-  sub.add_option("--top", command->top, "name so many of the likeliest tokens beside each token")
+  sub.add_option("--top", command->top, "report the top N tokens at each token")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
-  sub.add_flag("--no-bos", command->no_bos, "prompts without the beginning-of-text token");
-  add_context_options(sub, command->load_cache, "the context that all prompts go on from");
+  sub.add_flag("--no-bos", command->no_bos, "omit the beginning-of-text token of prompts");
+  add_context_options(sub, command->load_cache, "saved KV cache that all prompts continue");
   add_common_options(sub, command->common);
   sub.callback([command] { run(*command); });
 }

@@ -12,7 +12,7 @@ namespace lariat {
 namespace {
 
 std::atomic<bool> g_interrupted{false}, g_second_ends{true};
-std::atomic<int> g_signal{0};  // which it was; SIGINT only if it was nothing else
+std::atomic<int> g_signal{0};  // last signal; other signals take precedence over SIGINT
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
               "a signal handler writes them");
 
@@ -24,8 +24,7 @@ void on_signal(int signal) {
 
 void wait_for_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    // A signal that was ignored before stays so: under nohup, and in jobs that a script puts into the
-    // background.
+    // Signals that are already ignored stay ignored: under nohup, and in background jobs of scripts.
     if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
   }
 }
@@ -36,7 +35,7 @@ const std::atomic<bool>& interrupted() { return g_interrupted; }
 
 int rearm_signals(bool second_ends) {
   g_second_ends = second_ends;
-  g_interrupted = false;  // first: a signal that comes now is returned
+  g_interrupted = false;  // cleared first, so a new signal is returned
   const int signal = g_signal.exchange(0);
   wait_for_signals();
   return signal;
@@ -44,8 +43,8 @@ int rearm_signals(bool second_ends) {
 
 void install_signal_handlers() {
   wait_for_signals();
-  std::signal(SIGPIPE, SIG_IGN);  // a measurement goes on when nobody reads what it prints
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow any more fails like a full disk
+  std::signal(SIGPIPE, SIG_IGN);  // measurements continue without a stdout reader
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit fails like a full disk
   install_mapping_fault_handler(
       [](const std::string& error) { return one_line("lariat: error: " + error) + "\n"; });
 }

@@ -4,15 +4,14 @@
 // Ctrl-C, closed terminals and closed pipes.
 namespace lariat {
 
-// Set by SIGINT, SIGTERM and SIGHUP (a closed terminal); a second signal ends the program at once.
+// Set by SIGINT, SIGTERM and SIGHUP (a closed terminal); a second signal ends the program immediately.
 const std::atomic<bool>& interrupted();
-// Handles these; closed pipes, full disks and files that shrink while mapped become errors where they are
-// met.
+// Installs handlers for these signals. Closed pipes, full disks and shrinking mapped files become errors.
 void install_signal_handlers();
-// The signal that set interrupted() (0: none), which is then waited for again. second_ends = false: a second
-// one does not end the program either, as while a line is edited the terminal has to be given back first.
+// Returns the signal that set interrupted() (0: none) and re-arms the handlers. second_ends = false: a second
+// signal does not end the program, e.g. while a line editor must restore the terminal.
 int rearm_signals(bool second_ends);
-// Whether stdout is a pipe that nobody reads any more, as after `| head -1`.
+// Returns whether stdout is a pipe without a reader, as after `| head -1`.
 bool stdout_has_no_reader();
 
 }  // namespace lariat

@@ -34,7 +34,7 @@ struct SweepCommand {
   bool differences = false;
 };
 
-// The view that --relative-to and --ranges describe.
+// View from --relative-to and --ranges.
 View view_of(const SweepCommand& command, const Plan& plan) {
   View view;
   if (!command.relative_to.empty()) {
@@ -64,7 +64,7 @@ void publish(const SweepCommand& command, Measurements log) {
   publish(command.files, log, sweep_json(log), tables_text(tabulate(log), command.differences));
 }
 
-// Options that --merge uses; it refuses the others, which it would ignore.
+// Throws UsageError for options that --merge would ignore.
 void check_merge_usage(const CLI::App& typed) {
   for (const CLI::Option* option : typed.get_options()) {
     const std::string name = option->get_name();
@@ -72,7 +72,7 @@ void check_merge_usage(const CLI::App& typed) {
                                                 "--svg",         "--json",        "--quiet",
                                                 "--differences", "--relative-to", "--ranges"};
     if (option->count() > 0 && !kUsed.contains(name))
-      throw UsageError(fmt::format("--merge writes the report of results that exist; leave out {}", name));
+      throw UsageError(fmt::format("--merge: reports existing results only; omit {}", name));
   }
 }
 
@@ -80,29 +80,29 @@ void merge(const SweepCommand& command) {
   const Measurements log = merge_logs(command.merge);
   publish(command, log);
   if (!log.complete() && !command.common.quiet) {
-    say("warning: some results are missing; give the files of all shards, each run to its end");
+    say("warning: --merge: some results are missing; name the complete results of all shards");
   }
 }
 
-// The text of the demo model stands beside it; other models have none of their own.
+// Defaults to heldout.txt in the model's folder, as in the demo model.
 std::filesystem::path text_of(const SweepCommand& command) {
   if (!command.sweep.text.empty()) return command.sweep.text;
   std::filesystem::path beside = command.common.model / "heldout.txt";
   std::error_code ec;
   if (std::filesystem::is_regular_file(beside, ec)) return beside;
   if ((command.sweep.perplexity || command.sweep.growing) && !command.common.quiet)
-    say("no --file, so no perplexity is measured");
+    say("--file: missing, so perplexity is skipped");
   return {};
 }
 
-// The log beside a report: "out.html" -> "out.jsonl", of a shard "out.shard-0-of-4.jsonl".
+// Default log of a report: "out.html" -> "out.jsonl", with shards "out.shard-0-of-4.jsonl".
 std::filesystem::path log_beside(const std::filesystem::path& report, int64_t index, int64_t count) {
   std::filesystem::path log = report;
   if (count == 1) return log.replace_extension(".jsonl");
   return log.replace_extension(fmt::format(".shard-{}-of-{}.jsonl", index, count));
 }
 
-// Is called after its own shard: when all the others are complete too, it writes their one report.
+// Writes the common report once all shards are complete.
 void publish_shards(const SweepCommand& command, const Sweep& sweep) {
   const SweepOptions& options = sweep.options();
   std::vector<std::filesystem::path> files;
@@ -123,7 +123,7 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
   }
 }
 
-// Reads "I/N", I from 0 to N - 1.
+// Parses "I/N", I from 0 to N - 1.
 void read_shard(const std::string& text, SweepOptions& sweep) {
   if (text.empty()) return;
   static const std::regex form("([0-9]{1,9})/([0-9]{1,9})");
@@ -138,21 +138,21 @@ void read_shard(const std::string& text, SweepOptions& sweep) {
 
 void check_usage(const SweepCommand& command) {
   if (command.files.report.empty()) {
-    throw UsageError("sweep needs --report OUT.html (the results are kept beside it)");
+    throw UsageError("sweep needs --report OUT.html; results are saved next to it");
   }
   if (!command.merge.empty()) return check_merge_usage(*command.common.command);
   if (!command.shard.empty() && !command.files.results.empty()) {
     for (const char* name : {"--csv", "--svg", "--json"}) {
       if (command.common.command->count(name) > 0)
         throw UsageError(
-            fmt::format("--shard with --results writes that file alone; leave out {}, and give it to "
+            fmt::format("--shard with --results: writes only that file; omit {} and pass it to "
                         "--merge",
                         name));
     }
   }
   if (command.common.model.empty()) throw UsageError("sweep needs --model DIR, or --merge FILES");
   if (command.sweep.text == "-" || command.haystack == "-")
-    throw UsageError("sweep reads its texts more than once, so none can be standard input; name a file");
+    throw UsageError("sweep reads its texts more than once and cannot use standard input; name a file");
   if (command.common.open.rope.scaling || command.common.open.rope.config) {
     throw UsageError(
         "sweep compares several scalings: use --scalings instead of --rope-scaling or --rope-config");
@@ -190,7 +190,7 @@ void run(SweepCommand& command, CommandFiles files) {
     check_outputs(files);
   }
   options.rope = command.common.open.rope;
-  command.common.open.rope.factor.reset();  // it is for the scalings of the sweep, not for the model as it is
+  command.common.open.rope.factor.reset();  // applies to the sweep's scalings, not to the model
   if (!options.text.empty()) check_text(options.text);
   if (options.passkey) options.passkeys.hay = open_hay(command.haystack);
   const Engine runtime = open_engine(command.common);
@@ -209,7 +209,7 @@ void run(SweepCommand& command, CommandFiles files) {
 
   Sweep sweep(runtime, options);
   sweep.check();
-  view_of(command, sweep.plan());  // before hours are spent
+  view_of(command, sweep.plan());  // validates in advance
   if (options.passkey) {
     const int64_t longest = sweep.options().lengths.back();
     warn_of_short_hay(options.passkeys, prompt_codec(*runtime.tokenizer), longest, command.common.quiet);
@@ -242,35 +242,31 @@ void run(SweepCommand& command, CommandFiles files) {
 void add_measuring_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Measuring");
   SweepOptions& sweep = command.sweep;
-  sub.add_flag(
-      "--quick", sweep.quick,
-      "a first look in minutes: no passkeys, no speed, no more text than the longest window, windows that "
-      "overlap by half");
+  sub.add_flag("--quick", sweep.quick, "measure in minutes: less text, no passkeys, no throughput");
   add_perplexity_options(sub, command.method, sweep.stride, sweep.max_tokens, "0: all");
-  sub.get_option("--stride")->default_str("1/8 of their length, at least 256");
-  sub.get_option("--max-tokens")->default_str("what the longest window holds, at least 8192");
+  sub.get_option("--stride")->default_str("1/8 of the window, at least 256");
+  sub.get_option("--max-tokens")->default_str("length of the longest window, at least 8192");
   add_passkey_options(sub, sweep.passkeys, command.tasks, command.haystack)->expected(1);
-  sub.add_option("--growing-step", sweep.growing_step, "tokens that the growing context reads at a time")
+  sub.add_option("--growing-step", sweep.growing_step, "prefill size of the growing context")
       ->default_str("512; 32 with --rope-steps exact")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  add_output_option(sub, "--losses", command.losses, "write the loss of each token as JSON lines");
+  add_output_option(sub, "--losses", command.losses, "write each token's loss as JSON lines");
   const auto leave_out = [&](const char* name, bool& measured, const std::string& what) {
     sub.add_flag_callback(
-        name, [&measured] { measured = false; }, "leave " + what + " out");
+        name, [&measured] { measured = false; }, "skip " + what + " measurements");
   };
-  leave_out("--no-growing", sweep.growing, "the growing context");
+  leave_out("--no-growing", sweep.growing, "growing context");
   leave_out("--no-perplexity", sweep.perplexity, "perplexity");
-  leave_out("--no-passkey", sweep.passkey, "passkeys");
-  leave_out("--no-speed", sweep.speed, "speed and memory");
+  leave_out("--no-passkey", sweep.passkey, "passkey");
+  leave_out("--no-speed", sweep.speed, "throughput and memory");
 }
 
 void add_run_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Long runs");
-  add_output_option(sub, "--results", command.files.results, "where to keep the results instead");
-  sub.add_flag("--resume", command.files.resume,
-               "continue an earlier sweep: measure only what its results lack");
+  add_output_option(sub, "--results", command.files.results, "results file (JSON lines)");
+  sub.add_flag("--resume", command.files.resume, "resume an interrupted sweep");
   sub.add_option("--shard", command.shard, "measure only the I-th of N parts, I from 0")->type_name("I/N");
-  sub.add_option("--merge", command.merge, "make one report of the results of several shards");
+  sub.add_option("--merge", command.merge, "merge results of several shards into one report");
 }
 
 }  // namespace
@@ -279,22 +275,19 @@ void add_sweep_command(CLI::App& app) {
   auto command = std::make_shared<SweepCommand>();
   SweepOptions& sweep = command->sweep;
   CLI::App& sub = add_command(
-      app, "sweep", "Compare RoPE scalings and position methods: perplexity, passkeys, speed, by length",
-      kMeasureCommands, "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report sweep.html");
+      app, "sweep", "Compare RoPE scalings by perplexity, passkeys and throughput", kMeasureCommands,
+      "lariat sweep --model DIR --file book.txt --lengths 4096,16384 --report s.html");
   set_usage(sub, "--model DIR --report FILE [options]\n--merge FILE ... --report FILE");
   add_model_option(sub, command->common, false);
-  add_output_option(sub, "--report", command->files.report,
-                    "the HTML page to write; results are kept beside it as JSON lines");
-  sub.add_option("-f,--file", sweep.text,
-                 "text for perplexity; without: heldout.txt in the model's folder, if there is one");
+  add_output_option(sub, "--report", command->files.report, "HTML report; results are saved next to it");
+  sub.add_option("-f,--file", sweep.text, "text for perplexity; default: heldout.txt in the model's folder");
   sub.add_option("--scalings", sweep.scalings,
-                 "what to compare; model: as config.json says. A position method (" +
-                     known_position_methods(", ") +
-                     ") may stand alone or before a scaling, as in dca/chunk=6144/window=2048+yarn")
+                 "scalings (model: from config.json), position methods (" + known_position_methods(", ") +
+                     "), or both as in dca/chunk=6144/window=2048+yarn")
       ->delimiter(',')
       ->default_str("none,linear,ntk,dynamic,yarn,dynamic-yarn")
       ->type_name("model|" + known_scalings("|"));
-  sub.add_option("--lengths", sweep.lengths, "in tokens")
+  sub.add_option("--lengths", sweep.lengths, "context lengths in tokens")
       ->delimiter(',')
       ->default_str("1, 2 and 4 times the original length")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
@@ -302,14 +295,13 @@ void add_sweep_command(CLI::App& app) {
   add_run_options(sub, *command);
   begin_group(sub, kOutputOptions);
   sub.add_flag("--differences", command->differences, "all paired differences between columns");
-  sub.add_option("--relative-to", command->relative_to, "pictures of ratios to this column")
-      ->type_name("COLUMN");
+  sub.add_option("--relative-to", command->relative_to, "plot ratios to this column")->type_name("COLUMN");
   sub.add_option("--ranges", command->ranges, "positions of a growing context to compare at")
       ->delimiter(',')
       ->type_name("FROM-TO,...");
   add_result_files(sub, command->files, true);
   add_common_options(sub, command->common);
-  // Refused with a reason (check_usage), so the help does not offer them.
+  // check_usage() refuses these options, so the help hides them.
   for (const char* name : {"--rope-scaling", "--rope-config", "--position-method"})
     sub.get_option(name)->group("");
   command->common.other_scalings = true;

@@ -9,14 +9,14 @@
 namespace lariat {
 namespace {
 
-constexpr double kLong = 60;  // seconds, from which on it is said what would be cheaper
+constexpr double kLong = 60;  // seconds; longer sweeps print cheaper alternatives
 
 double total(const std::map<Kind, double>& kinds) {
   return std::accumulate(kinds.begin(), kinds.end(), 0.0,
                          [](double sum, const auto& kind) { return sum + kind.second; });
 }
 
-// How long another sweep of the same model takes.
+// Estimated duration of another sweep of the same model.
 std::string other(const Engine& engine, const SweepOptions& options, Sweep& sweep, const Measurements& log) {
   Sweep less(engine, options);
   less.set_pace(sweep.pace());
@@ -49,9 +49,9 @@ void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, con
   SweepOptions less = asked;
   less.quick = true;
   if (!asked.quick) {
-    ways.push_back(
-        fmt::format("--quick, about {}: no passkeys, no speed, one context of text, windows overlap by half",
-                    other(engine, less, sweep, log)));
+    ways.push_back(fmt::format(
+        "--quick, about {}: no passkeys, no throughput, one context of text, windows overlap by half",
+        other(engine, less, sweep, log)));
   }
   less = asked;
   less.lengths.assign(lengths.begin(), lengths.end() - 1);

@@ -19,11 +19,10 @@ namespace lariat {
 namespace {
 
 constexpr int kHistory = 1000;  // lines
-// A signal ends poll() where it reaches this thread; where another thread takes it, interrupted() is looked
-// at again after this time.
+// poll() returns early for a signal on this thread; signals on other threads are noticed after this time.
 constexpr int kPollMilliseconds = 200;
 
-std::atomic<bool> g_redraw{false};  // the window has another size, or the program was stopped and goes on
+std::atomic<bool> g_redraw{false};  // the window was resized, or the program resumed
 
 std::string narrow(std::wstring_view text) {
   std::string result;
@@ -49,7 +48,7 @@ bool LineReader::fill() {
     const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof(bytes));
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     ended_ = n <= 0;
-    // Ctrl-D, as the terminal keeps it while it is in its own mode.
+    // Ctrl-D, in the encoding of the terminal's own mode.
     if (!ended_ && std::exchange(typed_ahead_, false)) std::replace(bytes, bytes + n, '\0', '\x04');
     const std::string_view piece(bytes, ended_ ? 0 : static_cast<size_t>(n));
     if (editor_ != nullptr) {
@@ -67,7 +66,7 @@ bool LineReader::fill() {
 
 void LineReader::redraw() const {
   el_resize(editor_);
-  el_wset(editor_, EL_PREP_TERM, 0);  // a shell has set the terminal as it likes it
+  el_wset(editor_, EL_PREP_TERM, 0);  // keep the shell's terminal settings
   el_wset(editor_, EL_PREP_TERM, 1);
   el_wset(editor_, EL_REFRESH);
 }
@@ -84,7 +83,7 @@ int LineReader::read_character(EditLine* editor, wchar_t* c) {
 wchar_t* LineReader::show_prompt(EditLine* editor) { return reader_of(editor).prompt_.data(); }
 
 void LineReader::open_editor() {
-  // libedit writes characters in the locale's encoding, and a bare machine has none but C.
+  // libedit encodes characters in the locale's encoding; a minimal system only has C.
   std::setlocale(LC_CTYPE, "");
   if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
   editor_ = el_init("lariat", stdin, isatty(STDOUT_FILENO) == 1 ? stdout : stderr, stderr);
@@ -92,7 +91,7 @@ void LineReader::open_editor() {
   if (editor_ == nullptr || history_ == nullptr) throw Error("the terminal cannot be opened; use a pipe");
   HistEventW event;
   history_w(history_, &event, H_SETSIZE, kHistory);
-  history_w(history_, &event, H_SETUNIQUE, 1);  // the same line twice in a row is kept once
+  history_w(history_, &event, H_SETUNIQUE, 1);  // repeated lines are stored once
   el_wset(editor_, EL_CLIENTDATA, this);
   el_wset(editor_, EL_PROMPT, show_prompt);
   el_wset(editor_, EL_GETCFN, read_character);
@@ -106,8 +105,8 @@ LineReader::Outcome LineReader::read_edited(const wchar_t* prompt, std::string& 
   prompt_ = prompt;
   std::fflush(nullptr);
   g_redraw = false;
-  const auto on_quit = std::signal(SIGQUIT, [](int) { std::raise(SIGTERM); });  // gives the terminal back
-  el_wset(editor_, EL_PREP_TERM, 1);  // before the prompt: what is typed at its sight is not echoed twice
+  const auto on_quit = std::signal(SIGQUIT, [](int) { std::raise(SIGTERM); });  // restores the terminal
+  el_wset(editor_, EL_PREP_TERM, 1);  // before the prompt, so that early input is echoed once
   pollfd in{STDIN_FILENO, POLLIN, 0};
   typed_ahead_ = ::poll(&in, 1, 0) == 1;
   int length = 0;
@@ -136,7 +135,7 @@ LineReader::Outcome LineReader::read_plain(std::string& line) {
     input_.erase(0, whole ? end + 1 : end);
   }
   if (!whole && interrupted()) return Outcome::kSignal;
-  if (!whole && line.empty()) return Outcome::kOver;  // a last line may lack its end
+  if (!whole && line.empty()) return Outcome::kOver;  // the last line may lack a line break
   if (!line.empty() && line.back() == '\r') line.pop_back();
   return Outcome::kLine;
 }
@@ -168,7 +167,7 @@ LineReader::Message LineReader::read_message() {
     while (!text.ends_with(kQuotes) && is_line()) text += more();
     message.verbatim = true;
     if (message.outcome == Outcome::kOver && editor_ == nullptr)
-      throw Error(input_name("-") + R"(: the message that """ begins has no end; put """ behind it)");
+      throw Error(input_name("-") + R"(: a message without closing """; add """)");
     if (!is_line()) return message;
     text.erase(text.size() - kQuotes.size());
     if (text.starts_with('\n')) text.erase(0, 1);

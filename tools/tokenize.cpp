@@ -32,8 +32,8 @@ Tokenizer open_tokenizer(const CommonOptions& options, const ModelFiles& files) 
   return tokenizer;
 }
 
-// The messages of a file as the model's chat template puts them, and the ids of that. The template writes its
-// special tokens itself, the BOS as well.
+// Prints messages rendered with the chat template, and their ids. The template writes special tokens and the
+// BOS.
 void tokenize_messages(const TokenizeCommand& command) {
   const ModelFiles files = open_files(command.common.model);
   const Tokenizer tokenizer = open_tokenizer(command.common, files);
@@ -95,20 +95,19 @@ void add_tokenize_commands(CLI::App& app) {
   CLI::App& encode = add_command(app, "tokenize", "Text to token ids", kLookCommands,
                                  "lariat tokenize --model DIR --text \"Once upon a time\"");
   add_model_option(encode, command->common);
-  auto* source = encode.add_option_group("text", "what to tokenize");
-  source->add_option("--text", command->text, "the text itself");
-  source->add_option("-f,--file", command->file, "a file with the text; -: standard input");
+  auto* source = encode.add_option_group("text", "input");
+  source->add_option("--text", command->text, "text");
+  source->add_option("-f,--file", command->file, "text file; -: standard input");
   auto* messages = source->add_option("--messages", command->messages,
-                                      "a file with a JSON list of {role, content}; the model's chat template "
-                                      "makes the text, which is printed before its ids");
+                                      "JSON list of {role, content}, rendered by the chat template");
   source->require_option(1);
-  encode.add_option("--first-tokens", command->first_tokens, "only so many of them")
+  encode.add_option("--first-tokens", command->first_tokens, "print only the first N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->excludes(messages);
-  encode.add_flag("--no-bos", command->no_bos, "without the beginning-of-text token");
+  encode.add_flag("--no-bos", command->no_bos, "omit the beginning-of-text token");
   encode
       .add_flag("--no-generation-prompt", command->no_generation_prompt,
-                "with --messages: without the opening of the assistant's answer")
+                "with --messages: omit the start of an answer")
       ->needs(messages);
   add_template_var_option(encode, command->common)->needs(messages);
   encode.add_flag("--json", command->json, "one JSON object on stdout")->group(kOutputOptions);

@@ -37,19 +37,19 @@ std::string meant(const std::string& name) { return name.empty() ? "" : " (did y
 std::string no_command(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names = {"help", "version"};
   for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
-  return fmt::format("there is no subcommand \"{}\"{}", word, meant(nearest_name(word, names)));
+  return fmt::format("unknown subcommand \"{}\"{}", word, meant(nearest_name(word, names)));
 }
 
-// A word that no option takes.
+// Error for a word outside any option.
 std::string no_option(const CLI::App& command, const std::string& word) {
   if (!word.starts_with("-")) {
-    return fmt::format("\"{}\" belongs to no option; a text of several words takes quotes", word);
+    return fmt::format("unexpected \"{}\"; quote a text of several words", word);
   }
   const std::string name = word.substr(0, word.find('='));
-  return fmt::format("there is no option {}{}", name, meant(nearest_name(name, option_names(command))));
+  return fmt::format("unknown option {}{}", name, meant(nearest_name(name, option_names(command))));
 }
 
-// "-temp" is -t with the value "emp" to the parser, and --temperature to whoever types it.
+// The parser reads "-temp" as -t with the value "emp"; the user meant --temperature.
 std::string long_name_with_one_dash(const CLI::App& command, const std::vector<std::string>& words) {
   const std::vector<std::string> known = option_names(command);
   for (const std::string& word : words) {
@@ -57,12 +57,12 @@ std::string long_name_with_one_dash(const CLI::App& command, const std::vector<s
     const std::string name = "-" + word.substr(0, word.find('='));
     const auto begins = [&](const std::string& option) { return option.starts_with(name); };
     if (std::ranges::any_of(known, begins))
-      return fmt::format("there is no option {}{}", name.substr(1), meant(nearest_name(name, known)));
+      return fmt::format("unknown option {}{}", name.substr(1), meant(nearest_name(name, known)));
   }
   return "";
 }
 
-// CLI11's sentences, where their numbers do not fit their words.
+// Fixes the grammar of CLI11's messages.
 std::string plainly(const CLI::ParseError& error) {
   std::string text = error.what();
   for (const auto& [theirs, ours] :
@@ -79,7 +79,7 @@ std::string check_integer(const std::string& text) {
   int64_t value = 0;
   uint64_t large = 0;
   const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  // Digits alone may be too many for both, which the option's range is for.
+  // More digits than both types hold are left to the option's range check.
   const bool integer =
       digits || CLI::detail::lexical_cast(text, value) || CLI::detail::lexical_cast(text, large);
   return integer ? "" : fmt::format("\"{}\" is not an integer", text);
@@ -121,13 +121,13 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error,
     if (!first.starts_with("-")) return no_command(app, first) + see_help(app, words);
     for (const std::string& word : words) {
       if (command_named(app, word) != nullptr)
-        return fmt::format("{0} stands before the subcommand; write lariat {1} {0}", first, word) +
+        return fmt::format("{0} precedes the subcommand; write lariat {1} {0}", first, word) +
                see_help(app, {word});
     }
     return no_option(app, first) + see_help(app, words);
   }
   std::string what = long_name_with_one_dash(*command, words);
-  // An unknown option comes before a missing one, which it may have been meant to be.
+  // Unknown options are reported before missing ones, as a typo causes both.
   if (const auto unknown = app.remaining(true); what.empty() && !unknown.empty()) {
     const auto option =
         std::ranges::find_if(unknown, [](const std::string& word) { return word.starts_with("-"); });

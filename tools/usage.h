@@ -3,23 +3,23 @@
 #include <string>
 #include <vector>
 
-// Words for a command line that makes no sense.
+// Error messages for invalid command lines.
 namespace lariat {
 
-// Say what is wrong with the word of an option that takes a number, "" if nothing: NaN and infinity, which
-// pass every range or make nothing of it, are no numbers.
+// Return the error for the value of a numeric option, "" if valid. NaN and infinity are invalid, though they
+// pass CLI11's ranges.
 std::string check_integer(const std::string& text);
 std::string check_number(const std::string& text);
-std::string check_natural(const std::string& text);  // of an integer: that it is from 0 to 2^64 - 1
-// The same for an option that takes a text.
+std::string check_natural(const std::string& text);  // for integers from 0 to 2^64 - 1
+// Same for options with a text.
 std::string check_utf8(const std::string& text);
 
-// One line: what is wrong with `words`, which follow the program's name, the option or subcommand that may
-// have been meant, and whose help tells more.
+// One line: the error in `words` (after the program's name), a similar option or subcommand, and the help
+// command.
 std::string explain(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words);
-// "; see lariat generate --help", for the subcommand of `words` if there is one.
+// "; see lariat generate --help", for the subcommand in `words`, if any.
 std::string see_help(const CLI::App& app, const std::vector<std::string>& words);
-// The text of `lariat help [COMMAND]`. Throws UsageError for a command that does not exist.
+// Text of `lariat help [COMMAND]`. Throws UsageError for an unknown command.
 std::string help_of(const CLI::App& app, const std::string& command);
 
 }  // namespace lariat

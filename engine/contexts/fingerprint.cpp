@@ -12,18 +12,18 @@ namespace lariat {
 namespace {
 
 constexpr uint64_t kStart = 0xCBF29CE484222325U;
-constexpr uint64_t kOdd = 0x9E3779B97F4A7C15U;  // 2^64 / golden ratio: its bits look like chance
-constexpr size_t kSample = 256;                 // bytes, of a tensor's beginning, middle and end
+constexpr uint64_t kOdd = 0x9E3779B97F4A7C15U;  // 2^64 / golden ratio: well-mixed bits
+constexpr size_t kSample = 256;                 // bytes at a tensor's beginning, middle and end
 constexpr uint64_t kMaxText = uint64_t{1} << 30;
 
-// One to one in either argument, so that no change within one word is lost. A product carries upwards only:
-// the shift brings its upper bits down.
+// Bijective in either argument, so any change within one word changes the sum. A product only carries
+// upwards: the shift moves its upper bits down.
 uint64_t mix(uint64_t sum, uint64_t word) {
   const uint64_t product = (sum ^ word) * kOdd;
   return product ^ (product >> 32);
 }
 
-// Numbers and words, one after the other.
+// Checksum of a sequence of numbers, texts and bytes.
 class Summary {
  public:
   template <class... Numbers>
@@ -44,9 +44,8 @@ class Summary {
   uint64_t sum_ = kStart;
 };
 
-// Adds what shapes the computation, which is what the spec's structs list of themselves. The RoPE scaling
-// does not count: a saved context names its frequencies itself. Those of local layers do, whose keys are
-// never re-rotated.
+// Adds all fields that shape the computation. Skips the RoPE scaling, since a saved context stores its
+// frequencies; includes local layers' RoPE, whose keys are never re-rotated.
 void add_spec(Summary& summary, const ModelSpec& spec) {
   summary.add_text(spec.family);
   each_field(spec, [&](const auto&... fields) { summary.add(fields...); });

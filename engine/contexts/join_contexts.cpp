@@ -21,28 +21,28 @@ namespace {
 
 struct Part {
   const OpenedContext& context;
-  size_t first = 0;               // of its tokens that is kept
-  std::vector<double> positions;  // of all its tokens, where it was read
+  size_t first = 0;               // first token to keep
+  std::vector<double> positions;  // original positions of all its tokens
 
   const ContextRecord& record() const { return context.record; }
   int64_t tokens() const { return std::ssize(record().tokens) - static_cast<int64_t>(first); }  // kept
-  // Of these, those whose keys and values it holds.
+  // Number of kept tokens with cached keys and values.
   int64_t cached() const { return std::max<int64_t>(record().length - static_cast<int64_t>(first), 0); }
 };
 
 struct Joint {
   std::vector<Part> parts;
   std::vector<int32_t> tokens;
-  size_t axes = 1;                // positions of a token: three where a part's tokens were placed (M-RoPE)
-  std::vector<double> positions;  // of all tokens, and of those still to come that the last part has placed
+  size_t axes = 1;                // positions per token: 3 with M-RoPE
+  std::vector<double> positions;  // of all tokens, and M-RoPE positions of the last part's future tokens
 
-  int64_t length() const {  // as RoPE sees it
+  int64_t length() const {  // in RoPE positions
     const auto end = positions.begin() + static_cast<std::ptrdiff_t>(axes * tokens.size());
     return end == positions.begin() ? 0 : static_cast<int64_t>(*std::max_element(positions.begin(), end)) + 1;
   }
 };
 
-// Where everything goes: behind the largest position of what stands before it, each part as it is in itself.
+// Shifts each part after the largest position before it; distances within a part stay.
 Joint lay_out(std::span<const OpenedContext> contexts, const JoinOptions& options,
               const std::vector<int32_t>& bos) {
   Joint joint;
@@ -72,7 +72,7 @@ Joint lay_out(std::span<const OpenedContext> contexts, const JoinOptions& option
   return joint;
 }
 
-// Keys and values of n tokens from place `from` of a saved context on, to those from `to` of a cache on.
+// Copies keys and values of n tokens: index `from` of a saved context to index `to` of a cache.
 void copy_rows(Session& session, const ContextRecord& record, int64_t from, const KvCache& cache, int64_t to,
                int64_t n) {
   const KvGeometry& geometry = session.pool().geometry();
@@ -93,7 +93,7 @@ void copy_rows(Session& session, const ContextRecord& record, int64_t from, cons
   }
 }
 
-// Layer by layer with the frequencies that it has: those of the sequence, or of a table of its own.
+// Re-rotates each layer with its own frequencies: the sequence's, or a fixed RoPE's.
 void rotate(Session& session, const KvCache& cache, const Part& part, const KeyRotation& rotation) {
   const ModelSpec& spec = session.model().spec;
   for (size_t table = 0; table < spec.ropes.size(); ++table) {
@@ -114,8 +114,8 @@ void rotate(Session& session, const KvCache& cache, const Part& part, const KeyR
   }
 }
 
-// The part's tokens from `first` on, n of them, come next. Pages are rotated from their beginning on: what
-// stands in the first one already turns by an angle of 0, which leaves every bit as it is.
+// Appends n tokens of the part, from `first` on. Rotates whole pages: earlier tokens of the first page rotate
+// by 0, which is bitwise identical.
 void place(Session& session, KvCache& cache, const Joint& joint, const Part& part, int64_t first, int64_t n) {
   const int64_t begin = cache.length(), before = begin % kKvPage;
   copy_rows(session, part.record(), first, cache, begin, n);
@@ -133,12 +133,11 @@ void place(Session& session, KvCache& cache, const Joint& joint, const Part& par
 
 void check_join(const PositionMethod& method, bool stale_cache, const JoinOptions& options) {
   if (!method.ranges.empty())
-    throw UsageError("`position_method` " + method.name +
-                     ": joined contexts have no such positions; leave it out");
+    throw UsageError("`position_method` " + method.name + ": not supported for joined contexts; remove it");
   if (stale_cache && !options.anew)
     throw UsageError(
-        "`rope_cache` stale leaves keys as they were rotated, and those of joined contexts have to turn; use "
-        "consistent, or join them anew");
+        "`rope_cache` stale: joining re-rotates keys; use "
+        "consistent, or join with anew");
 }
 
 }  // namespace
@@ -160,8 +159,8 @@ JoinOptions parse_join(std::string_view text) {
   }
   if (!known || words.size() > 2)
     throw UsageError(fmt::format(
-        "\"{}\" is no way to join contexts; expected rotate, recompute=N (N from 1) or anew, and behind it "
-        "/bos=drop or /bos=keep if need be",
+        "\"{}\" is no join method; expected rotate, recompute=N (N from 1) or anew, optionally with "
+        "/bos=drop or /bos=keep",
         text));
   return options;
 }
@@ -195,7 +194,7 @@ SavedContext join_contexts(Session& session, std::span<const std::filesystem::pa
         place(session, cache, joint, part, static_cast<int64_t>(part.first) + again, n);
       });
     }
-    // What nothing had read at a part's end.
+    // Prefills the last token of a part if its cache lacks the token.
     if (const int64_t rest = part.tokens() - part.cached(); rest > 0 && i + 1 < joint.parts.size())
       read(rest);
   }

@@ -8,26 +8,23 @@
 #include "engine/contexts/saved_context.h"
 #include "engine/runtime/session.h"
 
-// Contexts that were read apart and saved, one behind the other as one: what that gives and what it costs,
-// docs/saved-contexts.md.
+// Concatenates separately saved contexts; quality and costs: docs/saved-contexts.md.
 namespace lariat {
 
 struct JoinOptions {
-  bool anew = false;      // all tokens are read again
-  int64_t recompute = 0;  // of each part but the first, so many tokens are, with all that stands before them
-  bool keep_bos = false;  // that such a part begins with, which counts among them
+  bool anew = false;      // prefill all tokens again
+  int64_t recompute = 0;  // recompute the first N tokens of later parts with full attention
+  bool keep_bos = false;  // keep the BOS of later parts; it counts towards `recompute`
 };
 
-// "rotate", "recompute=N" or "anew", and perhaps "/bos=drop" or "/bos=keep" behind it. Throws UsageError.
+// Parses rotate, recompute=N or anew, then optionally /bos=drop or /bos=keep. Throws UsageError.
 JoinOptions parse_join(std::string_view text);
 
-// The sequence that holds the tokens of all `files`; the last one's last token may be one that nothing has
-// read. Keys go from the position and the RoPE frequencies of their file to those that they have in this
-// session at the whole length, in one rotation; nothing else of what was computed in a part changes. `bos`
-// begins a text: all of it, or as much as a part begins with, is dropped from later parts. progress is called
-// while tokens are read. The result has no note. Throws Error as load_context does, when all files are longer
-// than max_ctx together, and UsageError where cached keys stay as they are (stale_cache) or stand elsewhere
-// (positions).
+// Returns a sequence with the tokens of all `files`, without a note; the cache may lack the last file's last
+// token. One rotation moves keys from the position and RoPE frequencies in their file to those in this
+// session at the whole length; nothing else changes. `bos`: BOS tokens; their common prefix with a later part
+// is dropped from that part. progress: prefilled tokens. Throws Error as load_context does and if all files
+// together exceed max_ctx, and UsageError for a stale cache or a position method.
 SavedContext join_contexts(Session& session, std::span<const std::filesystem::path> files,
                            const JoinOptions& options, const std::vector<int32_t>& bos,
                            const Session::ProgressFn& progress = {}, const SequenceOptions& own = {});

@@ -11,7 +11,7 @@
 namespace lariat {
 namespace {
 
-// A line of /proc/meminfo; without it, no limit.
+// A value of /proc/meminfo; infinite without the file.
 double meminfo_bytes(const std::string& wanted) {
   std::ifstream meminfo("/proc/meminfo");
   std::string line;
@@ -44,7 +44,7 @@ std::string gibibytes(double bytes) {
 void check_memory(std::span<Session* const> sessions, int64_t length, int64_t sequences,
                   const std::string& what) {
   double wanted = 0;
-  bool wide = false;  // a dtype of fewer bits would help
+  bool wide = false;  // whether a smaller dtype would help
   for (Session* session : sessions) {
     const SessionOptions& options = session->options();
     wide = wide || options.k_dtype == DType::kF32 || options.v_dtype == DType::kF32;
@@ -75,16 +75,16 @@ void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requ
   if (requested.value_or(spec.dtype) == WeightFormat(spec.dtype) && !codes && !copied) {
     const auto mapped = static_cast<double>(planned.bytes), all = meminfo_bytes("MemTotal:");
     if (mapped <= all) return;
-    throw Error(spec.file.string() + ": the weights take " + gibibytes(mapped) + " and this machine has " +
+    throw Error(spec.file.string() + ": the weights need " + gibibytes(mapped) + " and this machine has " +
                 gibibytes(all) + " of memory" + kSmaller);
   }
   const bool table = planned.embed.m.dtype != spec.dtype && !spec.tie_word_embeddings;
   const double wanted = static_cast<double>(planned.bytes + (table ? stored_bytes(planned.embed.m) : 0));
   const double have = free_bytes();
   if (wanted <= have) return;
-  throw Error(spec.file.string() + ": weights as " +
-              std::string(name_of(requested.value_or(planned.form).dtype)) + " would take " +
-              gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free" + kSmaller);
+  throw Error(spec.file.string() + ": weights in " +
+              std::string(name_of(requested.value_or(planned.form).dtype)) + " need " + gibibytes(wanted) +
+              " and " + gibibytes(have) + " of memory are free" + kSmaller);
 }
 
 int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted) {

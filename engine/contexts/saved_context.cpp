@@ -14,13 +14,13 @@
 namespace lariat {
 namespace {
 
-constexpr size_t kFilePage = 4096;  // where pages of a mapping begin: the data shall, too
+constexpr size_t kFilePage = 4096;  // alignment of the data: mappings begin at a page
 
 ContextIdentity identity_of(const Session& session, const Sequence& sequence) {
   const RopeScaling& rope = sequence.rope();
   const Model& model = session.model();
   if (!model.files.tensors)
-    throw Error(model.spec.file.string() + ": random weights have no files that a saved context could name");
+    throw Error(model.spec.file.string() + ": contexts with random weights cannot be saved");
   ContextIdentity identity;
   identity.model = model_fingerprint(model);
   identity.tokenizer = tokenizer_fingerprint(model.files.texts);
@@ -36,13 +36,13 @@ ContextIdentity identity_of(const Session& session, const Sequence& sequence) {
   return identity;
 }
 
-// The scaling in words.
+// Description of a scaling for people.
 std::string describe(const RopeScaling& rope) {
   return fmt::format("{}, factor {}, theta {}, original context {}", name_of(rope.type), rope.factor,
                      rope.theta, rope.original_ctx);
 }
 
-// Zeros from position `filled` of a page on: what was there is of no token.
+// Clears a page from position `filled` on: these values belong to no token.
 void clear_rest(std::span<std::byte> page, const KvGeometry& geometry, int64_t filled) {
   const auto n = static_cast<size_t>(kKvPage - filled);
   for (const KvLayer& layer : geometry.layers) {
@@ -59,7 +59,7 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-// All but whose it is.
+// All fields except the identity.
 ContextRecord record_of(const Sequence& sequence, std::span<const int32_t> tokens) {
   const KvCache& cache = sequence.cache();
   return {{},
@@ -73,7 +73,7 @@ ContextRecord record_of(const Sequence& sequence, std::span<const int32_t> token
           sequence.positions().stretch()};
 }
 
-// The page that position `first` begins.
+// Copies the page of positions from `first` on; zeros for a dropped page.
 void copy_page(Session& session, const KvCache& cache, int64_t first, std::span<std::byte> page) {
   void* const held = cache.pages()[first / kKvPage];
   if (held != nullptr) session.backend().copy_out(page.data(), held, page.size());
@@ -87,12 +87,12 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
                   const std::filesystem::path& file, const std::string& note) {
   const KvCache& cache = sequence.cache();
   if (const int64_t unread = std::ssize(tokens) - cache.length(); unread != 0 && unread != 1)
-    throw Error(fmt::format("{}: {} tokens for a cache of {}; a context is saved with its own", file.string(),
+    throw Error(fmt::format("{}: {} tokens for a cache of {}; pass the cached tokens", file.string(),
                             tokens.size(), cache.length()));
   if (!cache.consistent())
-    throw Error(file.string() +
-                ": a stale cache cannot be saved: its keys are rotated with several RoPE frequencies, which "
-                "nobody knows any more");
+    throw Error(
+        file.string() +
+        ": a stale cache cannot be saved; its keys have several RoPE frequencies; use a consistent cache");
   ContextRecord record = record_of(sequence, tokens);
   record.identity = identity_of(session, sequence);
   record.scaling = describe(sequence.rope());
@@ -140,7 +140,7 @@ SavedContext load_context(Session& session, const std::filesystem::path& file, c
   KvCache::Contents contents{{}, record.length, std::move(record.frequencies)};
   const auto is_zero = [](std::byte byte) { return byte == std::byte{}; };
   for (size_t at = 0; at < record.pages.size(); at += page_bytes) {
-    // Only a method drops pages, which are zeros in the file.
+    // Only a position method drops pages; dropped pages are zeros in the file.
     if (!record.identity.method.empty() &&
         std::ranges::all_of(record.pages.subspan(at, page_bytes), is_zero)) {
       contents.pages.emplace_back();

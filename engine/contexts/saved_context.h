@@ -9,40 +9,37 @@
 #include "engine/contexts/saved_context_file.h"
 #include "engine/runtime/session.h"
 
-// A context that can be put away: a sequence's cache in a file, which knows the RoPE frequencies that its
-// keys are rotated with, so that a session with another scaling can go on with it. What that gives exactly
-// and what not: docs/saved-contexts.md.
+// Saves a sequence's KV cache with the RoPE frequencies of its keys. A session with another scaling
+// re-rotates the keys; exactness: docs/saved-contexts.md.
 namespace lariat {
 
 struct SavedContext {
   Sequence sequence;
-  std::vector<int32_t> tokens;  // that its cache holds, and perhaps one more, which nothing has read
-  std::string note{};           // what its writer had to say of it
+  std::vector<int32_t> tokens;  // cached tokens, and possibly one token more
+  std::string note{};           // written by the caller
 };
 
-// Writes the cache of a sequence, and the tokens that it holds: sequence.length() of them, or one more that
-// nothing has read, as the last one of a text that filled its context. The file
-// is flushed to the disk and takes its place as a whole, or leaves what was there (AtomicFile). Throws Error
-// naming the file; also for a stale cache, whose keys have several frequencies, and for random weights. note:
-// valid UTF-8 that is given back on loading; what it says is the caller's matter.
+// Saves the cache of a sequence and its tokens: sequence.length() of them, or one more (the last token of a
+// text that filled its context). The file is flushed and replaced as a whole (AtomicFile); on failure the old
+// file is kept. note: valid UTF-8, returned on loading. Throws Error with the file; also for a stale cache
+// and for random weights.
 void save_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens,
                   const std::filesystem::path& file, const std::string& note = {});
 
-// The sequence that was saved, to be gone on with. In host memory its pages are those of the mapped file,
-// which is never changed: what is written to is copied first, by the operating system and 4 KiB at a time.
-// Under a scaling with other RoPE frequencies the keys are re-rotated (Session::restore). Throws Error,
-// naming the file, for one that is damaged, of another model or tokenizer, with weights, keys or values of
-// other dtypes or another position method, or longer than the session's max_ctx.
+// Loads a saved sequence. In host memory its pages are memory-mapped copy-on-write, so the file never
+// changes. Keys are re-rotated if the scaling has other RoPE frequencies (Session::restore). Throws Error,
+// naming the file, if it is damaged, longer than max_ctx, or from another model, tokenizer, dtype (weights,
+// keys, values) or position method.
 SavedContext load_context(Session& session, const std::filesystem::path& file,
                           const SequenceOptions& own = {});
 
-// The contents of a file. The pages are part of `bytes`.
+// Contents of a file. The pages are part of `bytes`.
 struct OpenedContext {
   std::filesystem::path file;
   std::shared_ptr<void> bytes;
   ContextRecord record;
 };
-// The file of load_context, checked as there for such a sequence.
+// Opens a file with the checks of load_context for `sequence`.
 OpenedContext open_context(Session& session, const Sequence& sequence, const std::filesystem::path& file);
 
 }  // namespace lariat

@@ -18,7 +18,7 @@ namespace lariat {
 namespace {
 
 constexpr const char* kFormat = "lariat context 1";
-constexpr size_t kMaxTensors = 500'000;  // their header is 60 MB of JSON
+constexpr size_t kMaxTensors = 500'000;  // 60 MB of JSON header
 constexpr int64_t kMaxLength = int64_t{1} << 40;
 constexpr double kMaxStretch = static_cast<double>(kMaxLength);
 
@@ -33,16 +33,16 @@ std::vector<StoredTensor> parse(std::span<const std::byte> bytes, const std::fil
   try {
     return parse_safetensors(bytes, file, &metadata);
   } catch (const Error& e) {
-    // A damaged checkpoint is downloaded again, a saved context cannot be.
+    // A damaged checkpoint can be downloaded again, a saved context cannot.
     constexpr std::string_view kOfCheckpoints = "download it again";
     std::string what = e.what();
     if (const size_t at = what.find(kOfCheckpoints); at != std::string::npos)
-      what.replace(at, kOfCheckpoints.size(), "make it again");
+      what.replace(at, kOfCheckpoints.size(), "save it again");
     throw Error(what);
   }
 }
 
-// The header of a file, and its tensors.
+// Header and tensors of a file.
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, const std::filesystem::path& file) : file_(file) {
@@ -54,7 +54,7 @@ class Reader {
 
   [[noreturn]] void fail(const std::string& what) const { throw Error(file_.string() + ": " + what); }
   [[noreturn]] void damaged(const std::string& what) const {
-    fail(what + "; the saved context is damaged, make it again");
+    fail(what + "; the saved context is damaged, save it again");
   }
 
   const std::string& text(const std::string& key) const {
@@ -106,9 +106,9 @@ class Reader {
 ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || !format->second.starts_with("lariat context "))
-    file.fail("is no saved context; give a file that was written as one");
+    file.fail("not a saved context; give a file that lariat saved");
   if (format->second != kFormat)
-    file.fail(fmt::format("\"{:.40}\" is of another version of lariat, this one reads \"{}\"; save it again",
+    file.fail(fmt::format("\"{:.40}\" is another format version, this lariat reads \"{}\"; save it again",
                           format->second, kFormat));
   ContextIdentity saved = {file.text("model"),
                            file.text("tokenizer"),
@@ -117,48 +117,42 @@ ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
                            file.text("values"),
                            file.text("rope"),
                            file.text_or_none("position_method")};
-  if (saved.model != own.model)
-    file.fail("is a context of another model; load it with the model that it was saved with");
+  if (saved.model != own.model) file.fail("saved with another model; load it with the same model");
   if (saved.tokenizer != own.tokenizer)
-    file.fail("was saved with another tokenizer of this model; its tokens would mean something else");
+    file.fail("saved with another tokenizer; load it with the same tokenizer");
   if (saved.weights != own.weights)
     file.fail(
-        fmt::format("saved with {:.20} weights, and this run has {}; use the `dtype` or `quantize` that it "
-                    "was saved with",
+        fmt::format("saved with {:.20} weights, and this run has {}; use the same `dtype` or `quantize`",
                     saved.weights, own.weights));
   if (saved.keys != own.keys || saved.values != own.values)
     file.fail(
         fmt::format("saved with {:.20} keys and {:.20} values, and this run has {} and {}; use the "
-                    "`kv_dtype` that it was saved with",
+                    "`kv_dtype` of the file",
                     saved.keys, saved.values, own.keys, own.values));
   if (saved.method != own.method) {
     const auto in_words = [](const std::string& method) { return method.empty() ? "none" : method; };
-    file.fail(fmt::format(
-        "saved with `position_method` {:.200}, and this run has {}; use the one that it was saved with",
-        in_words(saved.method), in_words(own.method)));
+    file.fail(fmt::format("saved with `position_method` {:.200}, and this run has {}; use the same one",
+                          in_words(saved.method), in_words(own.method)));
   }
   if (saved.rope != own.rope)
-    file.fail(
-        fmt::format("its keys are rotated in {:.60}, and this run rotates {}; no re-rotation makes one "
-                    "of the other",
-                    saved.rope, own.rope));
+    file.fail(fmt::format("keys are rotated in {:.60}, and this run rotates {}; load it with the same model",
+                          saved.rope, own.rope));
   return saved;
 }
 
-// The number of tokens that a list of numbers holds: the rows of an I32 [n] (columns = 1) or [n, columns].
-// The shape is checked before anything of its size is allocated: where another one is 0, a size may be any
-// number without a byte in the file.
+// Returns the number of rows of an I32 tensor [n] (columns = 1) or [n, columns]. Checks the shape before any
+// allocation: a shape with a 0 may claim any other size without a byte in the file.
 int64_t rows_of(const Reader& file, const std::string& name, int64_t columns) {
   const StoredTensor& tensor = file.tensor(name);
   const int64_t rows = static_cast<int64_t>(tensor.bytes / sizeof(int32_t)) / columns;
   std::vector<int64_t> shape = {rows};
   if (columns > 1) shape.push_back(columns);
   if (tensor.dtype != "I32" || tensor.shape != shape)
-    file.damaged("tensor '" + name + "' has another dtype or shape than that of a saved context");
+    file.damaged("tensor '" + name + "' has a wrong dtype or shape");
   return rows;
 }
 
-// Every tensor where context_tensors puts it, and no other. Returns where the first one begins.
+// Checks each tensor against context_tensors. Returns the address of the first one.
 const std::byte* check_tensors(const Reader& file, const std::vector<NamedShape>& wanted) {
   const std::byte* begin = nullptr;
   size_t offset = 0;
@@ -166,10 +160,10 @@ const std::byte* check_tensors(const Reader& file, const std::vector<NamedShape>
     const StoredTensor& tensor = file.tensor(shape.name);
     if (begin == nullptr) begin = tensor.data;
     if (tensor.dtype != shape.dtype || tensor.shape != shape.shape || tensor.data != begin + offset)
-      file.damaged("tensor '" + shape.name + "' has another dtype, shape or place than its header says");
+      file.damaged("tensor '" + shape.name + "' has a wrong dtype, shape or offset");
     offset += tensor.bytes;
   }
-  if (file.n_tensors() != wanted.size()) file.damaged("it has tensors of no saved context");
+  if (file.n_tensors() != wanted.size()) file.damaged("it has unknown tensors");
   return begin;
 }
 
@@ -186,7 +180,7 @@ void check_values(const Reader& file, const ContextRecord& record, int64_t vocab
   const auto usable = [](double x) { return std::isfinite(x) && x >= 0; };
   if (!std::all_of(frequencies.inv_freq.begin(), frequencies.inv_freq.end(), usable) ||
       !usable(frequencies.attention_factor))
-    file.damaged("its RoPE frequencies are not finite numbers from 0 on");
+    file.damaged("its RoPE frequencies are negative or not finite");
 }
 
 }  // namespace
@@ -215,8 +209,8 @@ std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const Contex
                                         const std::filesystem::path& file) {
   const int64_t n_pages = ceil_div(record.length, kKvPage);
   if (static_cast<size_t>(n_pages) > kMaxTensors / (4 * geometry.layers.size()))
-    throw Error(fmt::format("{}: {} tokens of {} layers are more than a saved context can hold",
-                            file.string(), record.length, geometry.layers.size()));
+    throw Error(fmt::format("{}: {} tokens of {} layers exceed the limit of a saved context", file.string(),
+                            record.length, geometry.layers.size()));
   std::vector<NamedShape> tensors;
   for (int64_t page = 0; page < n_pages; ++page) {
     for (size_t i = 0; i < geometry.layers.size(); ++i) {
@@ -260,13 +254,12 @@ ContextRecord parse_saved_context(std::span<const std::byte> bytes, const std::f
   record.note = reader.text_or_none("note");
   if (!record.identity.method.empty()) record.stretch = reader.stretch();
   record.length = reader.number("length", kMaxLength);
-  // The sizes of what is read are those of the file's tensors, which lie inside it.
+  // Sizes of the file's tensors are bounded by the file.
   const int64_t tokens = rows_of(reader, "tokens", 1);
   if (tokens != record.length && tokens - 1 != record.length)
-    reader.damaged("it has not as many tokens as its header says");
+    reader.damaged("the number of tokens differs from its header");
   const int64_t placed = rows_of(reader, "positions", 3);
-  if (placed > 0 && !expected.has_mrope)
-    reader.damaged("its tokens have positions of M-RoPE, which its model has not");
+  if (placed > 0 && !expected.has_mrope) reader.damaged("it has M-RoPE positions, its model has no M-RoPE");
   if (expected.max_ctx > 0 && record.length > expected.max_ctx)
     throw ContextFull(fmt::format("{}: has {} and the context allows {}", file.string(),
                                   counted(record.length, "token"), expected.max_ctx));
@@ -274,7 +267,7 @@ ContextRecord parse_saved_context(std::span<const std::byte> bytes, const std::f
   record.placed.resize(static_cast<size_t>(3 * placed));
   record.frequencies.inv_freq.resize(expected.n_frequencies);
   const std::byte* begin = check_tensors(reader, context_tensors(expected.geometry, record, file));
-  // Pages are used where they lie.
+  // Pages are used in place.
   if ((begin - bytes.data()) % 64 != 0) reader.damaged("its pages do not begin at a multiple of 64 bytes");
   record.tokens = reader.values<int32_t>("tokens");
   record.placed = reader.values<int32_t>("positions");

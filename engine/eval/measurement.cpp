@@ -136,7 +136,7 @@ nlohmann::ordered_json Plan::identity(const Record& record) const {
   const auto* found = std::get_if<Retrieval>(&record.value);
   const bool windows = record.kind() == Kind::kPerplexity, part = record.kind() == Kind::kLosses;
   Plan used{.original_ctx = original_ctx, .columns = {record.column}, .lengths = lengths, .options = options};
-  if (!part) used.lengths = {record.length};  // windows of several lengths are read together
+  if (!part) used.lengths = {record.length};  // windows of several lengths share a forward pass
   if (windows || part) used.perplexity = perplexity;
   if (record.loss() != nullptr) used.perplexity.max_tokens = perplexity.max_tokens;
   if (record.kind() == Kind::kGrowing || part) used.growing = {true, growing.step};
@@ -172,7 +172,7 @@ void Plan::join(const Plan& other) {
   methods.update(other.methods);
 }
 
-// The key of all trials of a task at one depth.
+// Key of all trials of a task at one depth.
 static std::string cell_key(const Unit& unit, double depth, NeedleTask task) {
   return Record{unit.column, unit.length, Retrieval{.depth = depth, .task = task}}.key();
 }
@@ -204,7 +204,7 @@ std::vector<Unit> Measurements::missing(std::vector<Unit> units) const {
 
 bool same_result(Record a, Record b) {
   a.timing = b.timing = std::nullopt;
-  return to_json(a).dump() == to_json(b).dump();  // NaN is null
+  return to_json(a).dump() == to_json(b).dump();  // NaN serializes as null
 }
 
 Labels labels_of(const Plan& plan, const Record& record) {

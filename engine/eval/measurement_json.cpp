@@ -1,4 +1,4 @@
-// The schema of logs and reports: `fields` lists the members of each type once, for writing and reading.
+// JSON schema of logs and reports: `fields` lists each type's members once, for reading and writing.
 #include <fmt/format.h>
 
 #include <limits>
@@ -20,9 +20,9 @@ void from_json(const Json& json, Kind& kind) { kind = find_kind(json.get<std::st
 
 namespace {
 
-// A report has a cell for each column, length and depth, and looks at all columns of a length for most cells.
+// Limits on list sizes and on scalings x lengths x depths: reports draw every cell.
 constexpr size_t kMaxList = 100, kMaxCells = 10'000;
-constexpr double kMaxCount = int64_t{1} << 49;  // sums of these stay within 64 bits and are exact in double
+constexpr double kMaxCount = int64_t{1} << 49;  // sums fit 64 bits and are exact in double
 constexpr double kMostNumber = std::numeric_limits<double>::max();
 
 struct Bounds {
@@ -50,7 +50,7 @@ class Fields {
     member(writes_ || json_.contains(key) ? json_[key] : missing, path_ + key, value, bounds);
     return *this;
   }
-  // An unset value is not written; with `null` it is written as null.
+  // Unset values are omitted; with `null` they are written as null.
   template <class T>
   Fields& operator()(const std::string& key, std::optional<T>& value, Bounds bounds = bounds_of<T>(),
                      bool null = false) {

@@ -20,8 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A line of a result has some 400 bytes, the header a few more for each scaling and length; with the losses
-// of tokens some 20 for each.
+// A result line has about 400 bytes, a line with token losses about 20 bytes per token.
 constexpr uint64_t kMaxLogBytes = uint64_t{64} << 20;
 constexpr size_t kMaxLineBytes = size_t{16} << 20;
 constexpr const char* kVersionKey = "lariat_sweep";
@@ -31,17 +30,17 @@ constexpr std::string_view kLogStart = "{\"lariat_sweep\":";
   throw Error(file.string() + ": " + what);
 }
 
-// Parses a line of a log: a plan, or a record of the last plan.
+// Parses a log line: a plan, or a record of the last plan.
 void parse_line(std::vector<Measurements>& parts, const std::filesystem::path& file, size_t number,
                 std::string_view line) {
   const std::string where = fmt::format("{}: line {}", file.string(), number);
   if (line.size() > kMaxLineBytes)
-    throw Error(fmt::format("{} has {} bytes, more than any result; remove the line, or the file", where,
-                            line.size()));
+    throw Error(
+        fmt::format("{}: {} bytes, longer than any result; remove the line or the file", where, line.size()));
   const Json json = parse_ordered_json(line, where);
   const bool plan = json.is_object() && json.contains(kVersionKey);
-  if (number == 1 && !plan) fail(file, "does not begin like the results of a measurement; name another file");
-  if (plan && json[kVersionKey] != 1) fail(file, "was written by another version; measure again");
+  if (number == 1 && !plan) fail(file, "not a results file; name another file");
+  if (plan && json[kVersionKey] != 1) fail(file, "written by another version of lariat; measure again");
   try {
     if (plan) {
       parts.push_back({plan_from_json(json, where)});
@@ -49,21 +48,21 @@ void parse_line(std::vector<Measurements>& parts, const std::filesystem::path& f
       parts.back().records.push_back(record_from_json(json, where));
     }
   } catch (const Error& e) {
-    throw Error(e.what() + std::string(plan ? "; measure again" : "; remove the line, or the file"));
+    throw Error(e.what() + std::string(plan ? "; measure again" : "; remove the line or the file"));
   }
 }
 
-// Adds the last record to those with other keys. Throws Error where it repeats a key with another result.
+// Indexes the last record by its key and removes a duplicate. Throws Error if the results differ.
 void add_once(Measurements& log, std::map<std::string, size_t>& known, const std::string& where) {
   const auto [found, is_new] = known.try_emplace(log.records.back().key(), log.records.size() - 1);
   if (is_new) return;
   if (!same_result(log.records[found->second], log.records.back()))
-    throw Error(fmt::format("{} has another result for {} than before; remove it, or measure again", where,
+    throw Error(fmt::format("{}: a second, different result for {}; remove the line or measure again", where,
                             found->first));
   log.records.pop_back();
 }
 
-// The first member in which two plans differ: "passkey.seed: 0 there, 9 here".
+// First differing member of two plans: "passkey.seed: 0 there, 9 here".
 std::string first_difference(const Json& there, const Json& here) {
   const Json left = there.flatten(), right = here.flatten();
   Json names = left;
@@ -81,7 +80,7 @@ std::string first_difference(const Json& there, const Json& here) {
                  "); use the same model, text and options, or another file");
 }
 
-// Throws Error where two plans are not of the same model and texts.
+// Throws Error unless both plans have the same model and texts.
 void check_same_model(const Plan& there, const Plan& here, const std::filesystem::path& file) {
   const auto texts = [](const Plan& plan, const Plan& other) {
     Plan of{.model = plan.model};
@@ -95,7 +94,7 @@ void check_same_model(const Plan& there, const Plan& here, const std::filesystem
   if (left != right) fail_other(file, left, right);
 }
 
-// The parts of a log that begin with a plan. bytes: up to the end of the last whole line.
+// Splits a log at its plans. bytes: size up to the end of the last complete line.
 std::vector<Measurements> parse_parts(std::string_view text, const std::filesystem::path& file,
                                       size_t& bytes) {
   std::vector<Measurements> parts;
@@ -112,7 +111,7 @@ std::vector<Measurements> parse_parts(std::string_view text, const std::filesyst
   return parts;
 }
 
-// The records that a plan asks for, of all parts.
+// Collects the records of all parts that the plan includes.
 Measurements select(const std::vector<Measurements>& parts, const Plan& plan,
                     const std::filesystem::path& file) {
   Measurements log{plan};
@@ -171,7 +170,7 @@ MeasurementLog::MeasurementLog(std::filesystem::path file, const Plan& plan, boo
   const auto status = std::filesystem::status(file_, ec);
   const bool regular = std::filesystem::is_regular_file(status);
   if (resume && std::filesystem::exists(status) && !regular)
-    fail(file_, "is not a regular file, so it holds no results to continue; start without `resume`");
+    fail(file_, "not a regular file, so it cannot be resumed; start without `resume`");
   resume = resume && regular && std::filesystem::file_size(file_, ec) > 0;
   if (resume) {
     const auto parts = parse_parts(read_file(file_, kMaxLogBytes), file_, bytes);
@@ -181,7 +180,7 @@ MeasurementLog::MeasurementLog(std::filesystem::path file, const Plan& plan, boo
   fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0666);
   if (fd_ < 0) fail(file_, std::string("cannot be written: ") + std::strerror(errno));
   if (resume && ::ftruncate(fd_, static_cast<off_t>(bytes)) != 0)
-    fail(file_, std::string("cannot be continued: ") + std::strerror(errno));
+    fail(file_, std::string("cannot be resumed: ") + std::strerror(errno));
   contents_.plan = plan;
   if (!continues) write_line(to_json(plan));
 }
@@ -195,10 +194,10 @@ void MeasurementLog::append(const Record& record) {
   contents_.records.push_back(record);
 }
 
-// One write() per line: processes that are killed leave whole lines but for the last.
+// One write() per line: killed processes leave at most one incomplete line, the last.
 void MeasurementLog::write_line(const Json& json) {
   if (const int error = write_all(fd_, json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n")) {
-    fail(file_, std::string("writing failed: ") + std::strerror(error) + "; results until here are kept");
+    fail(file_, std::string("writing failed: ") + std::strerror(error) + "; earlier results are kept");
   }
 }
 

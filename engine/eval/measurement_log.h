@@ -8,39 +8,37 @@
 
 namespace lariat {
 
-// A log of measurements, or of one shard of a sweep: a JSON object per line, first the plan.
+// Log of measurements or of one sweep shard: JSON lines, starting with the plan.
 //
 //   {"lariat_sweep":1,"model":{...},"text":{...},"options":{...},...,"shard":{"index":0,"count":1}}
 //   {"kind":"growing","scaling":"dynamic stale","length":2048,"positions":[{"from":0,"to":128,...},...],...}
 //   {"kind":"perplexity","scaling":"yarn","length":1024,"tokens":...,"nll":...,...,"timing":{...}}
 //   {"kind":"passkey","scaling":"yarn","length":1024,"depth":0.5,"trials":5,"correct":4,...}
 //   {"kind":"speed","scaling":"yarn","length":1024,"cache_bytes":...,"timing":{...}}
-//   {"kind":"losses",...}: a part of an interrupted measurement
+//   {"kind":"losses",...}: one part of an interrupted measurement
 //
-// A log that was extended holds a plan before each extension, and keeps all records. A line is written and
-// flushed when its measurement is done. Everything that depends on the machine's speed is under "timing", so
-// that runs can be compared without it.
+// Each line is flushed when its measurement is done. Extending a log appends another plan and keeps all
+// records. Only "timing" depends on the speed of the machine.
 
-// Whether a file begins like such a log, so that it may be renamed or replaced.
+// Returns whether a file starts like a log. Only such files are renamed or replaced.
 bool is_measurement_log(const std::filesystem::path& file);
 
-// Reads a log: the records that its last plan asks for. A last line without its end, which a killed process
-// leaves, is dropped; a repeated record counts once. Throws Error naming the file and the line for anything
-// else.
+// Reads a log and returns the records that its last plan includes. Drops an incomplete last line, which a
+// killed process leaves. A repeated record counts once. Throws Error naming file and line on other problems.
 Measurements read_log(const std::filesystem::path& file);
 
-// Reads a log in memory; errors name it `file`.
+// Parses a log in memory; errors name `file`.
 Measurements parse_log(std::string_view text, const std::filesystem::path& file);
 
-// Joins logs of one model and text: shards, or other columns, lengths, depths, tasks and kinds of
-// measurement. Throws Error where other settings differ, or a measurement has two results.
+// Merges logs of one model and text: shards, or different columns, lengths, depths, tasks and measurement
+// kinds. Throws Error if other settings differ or a measurement has two results.
 Measurements merge_logs(const std::vector<std::filesystem::path>& files);
 
-// The file of a measurement's parts until its record is known (run_log.h).
+// File for the parts of an unfinished measurement (run_log.h).
 inline std::filesystem::path part_file(const std::filesystem::path& log) { return log.string() + ".part"; }
 
-// Appends to a log. The file is created, or, to resume, read, cut after its last whole line and continued:
-// contents() are the records that `plan` asks for. Throws Error for a log of another model or text.
+// Appends to a log file. `resume` keeps an existing log, truncated after its last complete line; contents()
+// returns its records that `plan` includes. Throws Error if the log has another model or text.
 class MeasurementLog {
  public:
   MeasurementLog(std::filesystem::path file, const Plan& plan, bool resume);

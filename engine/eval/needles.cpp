@@ -13,15 +13,15 @@ namespace {
 struct TaskWords {
   std::string_view name, hidden;
 };
-constexpr TaskWords kTasks[] = {  // as in NeedleTask
+constexpr TaskWords kTasks[] = {  // in the order of NeedleTask
     {"passkey", "A number is hidden in {} and asked for at the end."},
-    {"multikey", "Numbers of {1} names are hidden in {0} and that of one is asked for at the end."},
+    {"multikey", "Numbers of {1} names are hidden in {0} and one of them is asked for at the end."},
     {"multivalue", "{1} numbers of one name are hidden in {0} and asked for at the end."},
     {"multiquery", "Numbers of {1} names are hidden in {0} and asked for at the end."},
     {"tracking",
      "A variable's number, which others take over in {1} steps, is hidden in {0}; all are asked for."}};
 
-// Names are "amber-anchor" and the like.
+// Names look like "amber-anchor".
 constexpr std::array kAdjectives = {
     "amber",  "ancient", "bold",  "brave", "bright", "calm",   "clever", "cosmic", "crimson", "curious",
     "eager",  "fancy",   "fuzzy", "giant", "golden", "hidden", "humble", "icy",    "jolly",   "lively",
@@ -30,9 +30,9 @@ constexpr std::array kNouns = {
     "anchor", "badger", "basket",  "beacon", "bridge", "button", "canyon", "castle", "compass", "dolphin",
     "engine", "falcon", "feather", "garden", "hammer", "island", "jacket", "kettle", "ladder",  "magnet",
     "marble", "needle", "otter",   "pepper", "pocket", "rocket", "saddle", "tunnel", "violin",  "window"};
-constexpr int64_t kLeastNumber = 1'000'000;  // of seven digits
-constexpr int64_t kLeastValue = 10'000;      // of a variable: of five
-constexpr int kLetters = 5;                  // of a variable
+constexpr int64_t kLeastNumber = 1'000'000;  // seven digits
+constexpr int64_t kLeastValue = 10'000;      // of a variable: five digits
+constexpr int kLetters = 5;                  // letters of a variable name
 
 std::string new_name(NeedleRandom& random) {
   const auto* adjective = kAdjectives[static_cast<size_t>(random.below(kAdjectives.size()))];
@@ -113,7 +113,7 @@ Needles chain_of_variables(int64_t steps, double depth, NeedleRandom& random) {
   return needles;
 }
 
-// The first maximal run of digits, without leading zeros; empty when there is none.
+// Returns the first run of digits without leading zeros; empty if missing.
 std::string_view first_integer(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789";
   text.remove_prefix(std::min(text.find_first_of(kDigits), text.size()));

@@ -8,7 +8,7 @@
 namespace lariat {
 namespace {
 
-constexpr double kMostPerplexity = 1e100;  // where it is worse a model says nothing
+constexpr double kMostPerplexity = 1e100;  // larger values are treated as not finite
 
 GrowingValue growing_value(const Column& column, const Growing& grown) {
   GrowingValue value{.label = column.name(), .blocks = grown.blocks};
@@ -26,7 +26,7 @@ GrowingValue growing_value(const Column& column, const Growing& grown) {
 
 // --- a growing context ---
 
-// The end of a bucket that is nearest to `position`, but not the beginning of the first.
+// Returns the bucket end nearest to `position`.
 int64_t nearest_end(const std::vector<PositionBucket>& buckets, int64_t position) {
   const auto distance = [&](const PositionBucket& bucket) { return std::abs(bucket.to - position); };
   return std::ranges::min_element(buckets, {}, distance)->to;
@@ -34,7 +34,7 @@ int64_t nearest_end(const std::vector<PositionBucket>& buckets, int64_t position
 
 }  // namespace
 
-// Wilson's interval.
+// Wilson score interval.
 std::pair<double, double> RetrievalValue::interval(double errors) const {
   const auto n = static_cast<double>(trials);
   const double p = share(), z = errors * errors / n, half = errors * std::sqrt((p * (1 - p) + z / 4) / n);
@@ -124,7 +124,7 @@ std::optional<LossSum> growing_sum(const SweepTable& table, const Column& column
 }
 
 std::string compact(double value) {
-  if (std::isnan(value)) return "nan";  // whose sign would be printed
+  if (std::isnan(value)) return "nan";  // drops the sign
   if (value >= 1e6) return fmt::format("{:.2g}", value);
   return fmt::format("{:.{}f}", value, value >= 100 ? 0 : value >= 10 ? 1 : 2);
 }

@@ -10,9 +10,9 @@ namespace lariat {
 namespace {
 
 constexpr size_t kFewestBlocks = 8;
-constexpr double kSure = 2.576;  // standard errors of an interval of 99 %
+constexpr double kSure = 2.576;  // standard errors of a 99 % interval
 
-// A column's name inside a sentence, where "none" would be misread.
+// Column name in a sentence, where "none" would be misread.
 std::string spoken(const Column& column) { return column == Column() ? "the unscaled model" : column.name(); }
 
 std::string spoken_all(const std::vector<Column>& columns) {
@@ -21,7 +21,7 @@ std::string spoken_all(const std::vector<Column>& columns) {
   return joined(names);
 }
 
-// Behind "scaling" or "scalings", where columns are more.
+// Suffix of "scaling" or "scalings" for columns with methods.
 std::string and_method(const std::vector<Column>& columns, const char* plural = "") {
   const auto has_method = [](const Column& column) { return !column.method.empty(); };
   return std::ranges::any_of(columns, has_method) ? std::string(" and method") + plural : "";
@@ -39,9 +39,9 @@ std::string more(const Gap& gap) {
 
 struct LossColumn {
   Column column;
-  double value = 0, error = 0;   // the mean loss, and its standard error
+  double value = 0, error = 0;   // mean loss, standard error
   std::vector<double> blocks{};  // NaN: nothing scored
-  double block_tokens = 0;       // in one of them
+  double block_tokens = 0;       // tokens per block
 };
 struct ShareColumn : RetrievalValue {
   Column column;
@@ -65,11 +65,11 @@ Gap gap(const LossColumn& a, const LossColumn& b) {
   return result;
 }
 
-// The columns of one place, the best first.
+// Columns at one point, the best first.
 template <class Value>
 struct Ranked {
   std::vector<Value> all;
-  size_t next = 0;  // the first that is shown to be worse than the best, by `ahead`; 0: none is
+  size_t next = 0;  // first column shown worse than the best (by `ahead`); 0: none
   Gap ahead{};
   Standing standing{};
 
@@ -93,8 +93,7 @@ struct Ranked {
     std::erase_if(columns, [&](const Column& column) { return find(column).value != all[0].value; });
     return columns;
   }
-  // Columns that do not differ significantly from the best, each with its number: ", and yarn (83 %) is
-  // within ...".
+  // Columns within noise of the best, with their numbers: ", and yarn (83 %) is within ...".
   template <class Text>
   std::string within_noise(const Text& number) const {
     std::vector<std::string> names;
@@ -107,7 +106,7 @@ struct Ranked {
                        names.size() == 1 ? "is" : "are");
   }
   const Value& find(const Column& column) const { return *std::ranges::find(all, column, &Value::column); }
-  // The sentence that says so, but of one column: nobody has won, who is alone.
+  // Adds the sentence, unless only one column was measured.
   Standing said(const std::string& sentence) {
     if (all.size() < 2) return standing;
     standing.sentence = sentence;
@@ -119,7 +118,7 @@ struct Ranked {
   }
 };
 
-// `where` begins the sentence: "At 512 tokens".
+// where: start of the sentence, e.g. "At 512 tokens".
 Standing stand(const std::string& where, std::vector<LossColumn> columns, const std::vector<Column>& order) {
   Ranked ranked(std::move(columns), order);
   const auto& all = ranked.all;
@@ -142,7 +141,7 @@ Standing stand(const std::string& where, std::vector<LossColumn> columns, const 
 
 // --- over all lengths ---
 
-// The scalings that are best at the most lengths beyond the original, where a scaling has something to do.
+// Scalings that are best at the most lengths beyond the original.
 struct Winners {
   std::vector<Column> columns;
   int compared = 0;
@@ -199,7 +198,7 @@ std::optional<LossColumn> growing_column(const SweepTable& table, const Column& 
   const int64_t n = std::ssize(grown.blocks), holds = grown.holds, bos = table.lengths.back() - holds;
   result.block_tokens = static_cast<double>(grown.text_tokens) / static_cast<double>(n);
   for (int64_t i = 0; i < n; ++i) {
-    // The block's tokens [first, end), all of one stretch, and their positions.
+    // Tokens [first, end) of the block, all of one stretch, and their positions.
     const int64_t first = grown.text_tokens * i / n, end = grown.text_tokens * (i + 1) / n;
     const int64_t begin = first / holds * holds - bos;
     if (first - begin >= range.from && end - begin <= std::min(range.to, holds + bos))
@@ -208,7 +207,7 @@ std::optional<LossColumn> growing_column(const SweepTable& table, const Column& 
   return result;
 }
 
-// Says what it costs to leave keys as they were rotated.
+// Describes the cost of stale keys.
 std::string stale_sentence(const SweepTable& table, const PositionRange& range) {
   std::vector<std::string> parts;
   for (const Column& column : table.growing_columns) {
@@ -221,8 +220,8 @@ std::string stale_sentence(const SweepTable& table, const PositionRange& range) 
                                 found.shown() ? more(found) : "no difference is shown"));
   }
   if (parts.empty()) return "";
-  return fmt::format("Beside re-rotated keys, stale ones have from position {} on: {}.", range.from,
-                     joined(parts));
+  return fmt::format("Perplexity with stale keys from position {} on, relative to re-rotated keys: {}.",
+                     range.from, joined(parts));
 }
 
 }  // namespace
@@ -254,7 +253,7 @@ namespace {
 
 std::vector<LossColumn> perplexity_columns(const SweepTable& table, int64_t length) {
   std::vector<LossColumn> columns;
-  int64_t most = 0;  // tokens: with fewer it is another text
+  int64_t most = 0;  // tokens; columns with fewer scored another text
   for (const auto& [cell, value] : table.perplexity)
     most = std::max(most, cell.second == length ? value.tokens : 0);
   for (const Column& column : table.columns) {
@@ -284,14 +283,14 @@ std::vector<LossColumn> growing_columns(const SweepTable& table, const PositionR
   return columns;
 }
 
-// difference: without a, b and gap.
+// difference: template without a, b and gap.
 template <class Value>
 void add_pairs(const std::vector<Value>& columns, Difference difference, std::vector<Difference>& to) {
   for (size_t b = 1; b < columns.size(); ++b) {
     for (size_t a = 0; a < b; ++a) {
       difference.a = columns[a].column;
       difference.b = columns[b].column;
-      // A lower loss is better, a lower share is not.
+      // Lower losses are better, but higher shares.
       difference.gap =
           difference.kind == Kind::kPasskey ? gap(columns[b], columns[a]) : gap(columns[a], columns[b]);
       to.push_back(difference);

@@ -5,59 +5,59 @@
 
 #include "engine/eval/sweep_table.h"
 
-// Which column of a sweep is best, and whether the measurements show it.
+// Ranks a sweep's columns and tests whether their differences are statistically significant.
 //
-// Columns are compared at one place: a length, or positions of a growing context. Only those count that were
-// measured there whole; two are needed. The one with the lowest loss or the largest share leads, and beside
-// it stand those from which it is not shown to differ and that are better than somebody too. Where the leader
-// differs from nobody, nobody wins. A difference is shown when its interval of 99 % leaves out zero: several
-// columns are compared at several places, so that one of 95 % would often err.
+// Columns are compared at one point: a length, or positions of a growing context. Only columns with a
+// complete result there take part; two are needed. The column with the lowest loss or the largest share
+// leads. Columns that do not differ significantly from the leader, but are better than some other column,
+// share the first place. If the leader differs from no column, no column wins. A difference is shown when its
+// 99 % interval excludes zero: with several columns and points, 95 % intervals would often err.
 //
-// Losses differ by the mean of b's less a's on the same tokens, with the standard error of the sums of blocks
-// of consecutive tokens: tokens near each other are not independent, and how hard the text is cancels. Of
-// logs without blocks the errors of both add up, as if they were of two texts.
-// Shares differ by Newcombe's interval, made of both Wilson intervals (Newcombe 1998, method 10). A trial
-// that finds a part counts as that part, which makes the interval too wide rather than too narrow.
+// Losses are compared by the mean paired difference on the same tokens. Its standard error comes from sums
+// over blocks of consecutive tokens: neighbouring tokens are not independent, and the text's difficulty
+// cancels. Without blocks in the log, the errors of both columns add up as for independent texts. Shares are
+// compared by Newcombe's interval from both Wilson intervals (Newcombe 1998, method 10). A partially correct
+// trial counts as its fraction, which makes the interval conservative.
 namespace lariat {
 
-// The losses of a text's tokens as at most 512 sums of consecutive ones; NaN where none of them was scored.
+// Sums token losses into at most 512 blocks of consecutive tokens; NaN: no token of the block was scored.
 std::vector<double> block_sums(const std::vector<float>& losses);
 
 struct Gap {
   double value = 0, low = 0, high = 0;
-  double error = 0;  // standard error; NaN of shares
+  double error = 0;  // standard error; NaN for shares
   bool shown() const { return low > 0 || high < 0; }
 };
-Gap gap(const RetrievalValue& a, const RetrievalValue& b);  // a's share less b's
+Gap gap(const RetrievalValue& a, const RetrievalValue& b);  // a's share minus b's
 
-// The columns at one place.
+// Ranking of the columns at one point.
 struct Standing {
-  std::vector<Column> best;       // in the table's order; empty: nobody is shown to be worse
-  std::vector<Column> undecided;  // not shown to be worse than these, nor to be better than anybody
-  std::vector<Column> missing;    // those without a whole result there
-  std::string sentence;           // "" with fewer than two
+  std::vector<Column> best;       // in table order; empty: no column is shown to be worse
+  std::vector<Column> undecided;  // neither worse than `best` nor better than any column
+  std::vector<Column> missing;    // columns without a complete result
+  std::string sentence;           // "" with fewer than two columns
 };
 Standing by_perplexity(const SweepTable& table, int64_t length);
 Standing by_retrieval(const SweepTable& table, int64_t length);
 Standing by_growing(const SweepTable& table, const PositionRange& range);
 
-// How column b differs from column a at one place: in the mean loss, in nats, or in the share that is found.
+// Difference of column b from column a at one point: in mean loss (nats) or in the share found.
 struct Difference {
   Kind kind;
   Column a, b;
   int64_t length;
-  std::optional<PositionRange> range;  // of growing contexts
+  std::optional<PositionRange> range;  // growing contexts only
   Gap gap;
 };
-// All pairs of the columns that were measured whole at a length, or in a range of a growing context.
+// All pairs of columns with complete results, at each length or in a range of a growing context.
 std::vector<Difference> differences(const SweepTable& table);
 std::vector<Difference> growing_differences(const SweepTable& table, const PositionRange& range);
-// "-4.8 % ± 0.5 %", "9.13 ± 0.31 times" or "-12 points"; followed by an asterisk if shown.
+// "-4.8 % ± 0.5 %", "9.13 ± 0.31 times" or "-12 points"; an asterisk marks significance.
 std::string text_of(const Difference& difference);
 
-// What a sweep shows: a sentence for each length and measurement and for a growing context. The last one is
-// over all lengths beyond the original, where columns were compared at one.
+// Conclusions of a sweep: one sentence per length and measurement, and for the growing context. The last
+// sentence summarizes all lengths beyond the original, if columns were compared at one.
 std::vector<std::string> conclusions(const SweepTable& table);
-inline constexpr std::string_view kOverall = "Beyond the original";  // begins that one
+inline constexpr std::string_view kOverall = "Beyond the original";  // start of the last sentence
 
 }  // namespace lariat

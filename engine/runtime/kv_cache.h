@@ -10,22 +10,21 @@
 
 namespace lariat {
 
-// A sequence beyond SessionOptions::max_ctx.
+// Thrown when a sequence would exceed SessionOptions::max_ctx.
 struct ContextFull : Error {
   explicit ContextFull(const std::string& what) : Error(what + "; shorten the prompt or raise `max_ctx`") {}
 };
 
-// The source of the pages of a session's caches: their common geometry (KvGeometry in kernels/step.h),
-// and how many are in use. Must outlive them.
+// Allocates the pages of a session's caches and defines their geometry (KvGeometry). Must outlive the caches.
 class KvPool {
  public:
-  // second_keys: where keys are rotated, each has room for a second rotation (KvLayer).
+  // second_keys: reserve memory for a second rotation of each rotated key (KvLayer).
   KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys = false);
-  KvPool(const KvPool&) = delete;  // pages point at it
+  KvPool(const KvPool&) = delete;  // pages hold a reference to the pool
   KvPool& operator=(const KvPool&) = delete;
 
-  // One page, freed by the last cache that holds it. It lies in memory of the backend's, or in memory that
-  // `owner` keeps (a mapped file).
+  // One page, freed with the last cache that holds it. Its memory belongs to the backend or to `owner` (a
+  // mapped file).
   class Page {
    public:
     Page(KvPool& pool, Buffer memory);
@@ -41,16 +40,16 @@ class KvPool {
     std::shared_ptr<const void> owner_;
     void* data_;
   };
-  std::shared_ptr<Page> allocate();  // throws Error when the backend has no memory left
+  std::shared_ptr<Page> allocate();  // throws Error when the backend is out of memory
 
   const KvGeometry& geometry() const { return geometry_; }
-  // The layers whose keys are rotated with the sequence's RoPE frequencies, not with a local table or none.
+  // Layers whose keys use the sequence's RoPE frequencies, rather than a local RoPE or none.
   std::span<const KvLayer> rotated_layers() const { return rotated_layers_; }
   std::span<const uint8_t> mrope_axes() const { return mrope_axes_; }  // ModelSpec::mrope_axes
   Backend& backend() const { return backend_; }
-  int64_t pages() const { return pages_; }  // in use, those in mapped files included
+  int64_t pages() const { return pages_; }  // in use, pages in mapped files included
   size_t bytes() const { return static_cast<size_t>(pages_) * geometry_.page_bytes; }
-  size_t k_bytes_per_position() const { return k_bytes_; }  // of all layers
+  size_t k_bytes_per_position() const { return k_bytes_; }  // sum over all layers
   size_t v_bytes_per_position() const { return v_bytes_; }
 
  private:
@@ -62,55 +61,53 @@ class KvPool {
   int64_t pages_ = 0;
 };
 
-// How often the keys of a cache were re-rotated, and what that cost.
+// Number and cost of the re-rotations of a cache's keys.
 struct RerotationStats {
   int64_t count = 0;      // re-rotations of the whole cache
   int64_t positions = 0;  // positions rewritten, summed over re-rotations
   double seconds = 0;
 };
 
-// The RoPE positions of a cache's keys; empty: their indices. second_from, second_to: the angles of the
-// second keys, if the cache has any, and those to rotate them to.
+// RoPE positions of a cache's keys; empty: their indices. second_from and second_to: old and new angles of
+// the second keys; empty new positions keep the old ones.
 struct KeyPositions {
   std::span<const double> keys{};
   KeyRotation::Angles second_from{}, second_to{};
 };
 
-// The KV cache of one sequence: rotated keys, which always know the RoPE frequencies that they are rotated
-// with. It grows by pages of kKvPage positions. Pages may be shared with other caches; one that is to be
-// written is copied first.
+// The paged KV cache of one sequence, which stores the RoPE frequencies of its keys. Caches may share pages
+// of kKvPage positions; a shared page is copied before it is written.
 class KvCache {
  public:
   KvCache(KvPool& pool, RopeFrequencies frequencies);
 
   KvPool& pool() const { return *pool_; }
-  int64_t length() const { return length_; }            // positions filled
+  int64_t length() const { return length_; }            // number of cached positions
   void* const* pages() const { return table_.data(); }  // as in StepSequence
   const RopeFrequencies& frequencies() const { return frequencies_; }
-  // Whether all its keys are rotated with them; not after a change that left the keys as they were (a stale
-  // cache).
+  // Whether all cached keys are rotated with frequencies(); false in a stale cache after a change.
   bool consistent() const { return consistent_; }
   const RerotationStats& rerotations() const { return stats_; }
-  // Bytes of all its pages, shared ones included.
+  // Bytes of all pages, shared pages included.
   size_t bytes() const;
 
-  // Pages for positions up to `positions`, those from length() on its own, to be written. Throws Error saying
-  // how much memory the cache has and wants; the cache then holds what it held.
+  // Allocates pages up to `positions`; pages from length() on become exclusive. Throws Error with the
+  // required and used memory, and leaves the cached keys and values unchanged.
   void reserve(int64_t positions);
-  // Whether the pages of positions [first, last), as far as there were any, have not been dropped.
+  // Returns false if a page of positions [first, last) was dropped.
   bool holds(int64_t first, int64_t last) const;
-  // Whether they are there already.
+  // Returns true if reserve(positions) would neither allocate nor copy a page.
   bool has_room(int64_t positions) const;
 
-  void advance(int64_t n) { length_ += n; }  // n positions after length() have been written
-  // Forgets the positions from `length` on; keeps their memory.
+  void advance(int64_t n) { length_ += n; }  // marks n positions after length() as written
+  // Removes the positions from `length` on and keeps their pages.
   void truncate(int64_t length);
-  // Becomes the first `length` positions of `from`, sharing its pages.
+  // Replaces this cache by the first `length` positions of `from`, sharing pages.
   void share_prefix(const KvCache& from, int64_t length);
-  // Frees the pages whose positions all lie in [first, last), which no key range reaches any more. What
-  // re-rotates, saves or shares the cache leaves them out.
+  // Frees pages that lie inside [first, last). No later key range may reach these positions; re-rotating,
+  // saving and sharing skip the dropped pages.
   void drop(int64_t first, int64_t last);
-  // Pages for `length` positions (null: dropped), and the frequencies that their keys are rotated with.
+  // Pages for `length` positions (null: dropped) and the RoPE frequencies of their keys.
   struct Contents {
     std::vector<std::shared_ptr<KvPool::Page>> pages;
     int64_t length = 0;
@@ -130,13 +127,12 @@ class KvCache {
   bool consistent_ = true;
   RerotationStats stats_;
   std::vector<std::shared_ptr<KvPool::Page>> pages_;
-  std::vector<void*> table_;  // their addresses
+  std::vector<void*> table_;  // addresses of pages_
 };
 
-// Gives each cache its new RoPE frequencies. With rerotate = true the cached keys follow, in place, all of
-// them in one call of the backend; with false they stay as they are (a stale cache). Frequencies that differ
-// only in attention_factor move no key. positions: of each cache, or of none. Throws Error when shared pages
-// have to be copied and there is no memory.
+// Sets the RoPE frequencies of each cache. rerotate: re-rotate all cached keys in place, in one backend call;
+// false: keep them (a stale cache). A change of attention_factor alone moves no key. positions: one entry per
+// cache, or empty. Throws Error if copying shared pages runs out of memory.
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
                      std::span<const KeyPositions> positions = {});

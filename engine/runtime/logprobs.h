@@ -11,14 +11,14 @@ struct TokenLogprob {
   double logprob;  // ln p
 };
 
-// What logits say of one token.
+// Log-probability of one token under a row of logits.
 struct TokenScore {
-  double logprob = 0;             // NaN where a logit is NaN or +inf
-  bool likeliest = false;         // the first of those with the largest logit
-  std::vector<TokenLogprob> top;  // the likeliest of all, in their order
+  double logprob = 0;             // ln p; NaN if a logit is NaN or +inf
+  bool likeliest = false;         // argmax; ties: the smallest id
+  std::vector<TokenLogprob> top;  // the top N tokens, by falling logit
 };
 
-// A row of logits, f32 [1, vocab] in the backend's memory, kept: ln p = logit - ln sum exp, in double.
+// Host copy of one row of logits, f32 [1, vocab]: ln p = logit - ln sum exp, in double.
 class Logprobs {
  public:
   Logprobs(Backend& backend, const Matrix& logits, int64_t top);
@@ -27,7 +27,7 @@ class Logprobs {
  private:
   std::vector<float> logits_;
   int32_t likeliest_;
-  double loss_;  // of that one
+  double loss_;  // -ln p of likeliest_
   std::vector<TokenLogprob> top_;
 };
 

@@ -12,13 +12,14 @@
 
 namespace lariat {
 
-// How new tokens are chosen, and where they end.
+// Sampling settings and stopping criteria of one text.
 struct GenerateOptions {
-  int64_t max_new_tokens = 128;    // 0: only the prompt's logits are wanted
-  std::vector<int32_t> eos_ids{};  // end the text; empty: no token does (--ignore-eos)
+  int64_t max_new_tokens = 128;    // 0: prefill only, for the prompt's logits
+  std::vector<int32_t> eos_ids{};  // stop tokens; empty: none (--ignore-eos)
   SamplerOptions sampler{};
-  std::optional<int64_t> logprobs{};  // asks for Generation::logprobs, with the top N tokens
-  bool allow_non_finite = false;      // continues with some token where no logit is finite: a measurement
+  std::optional<int64_t> logprobs{};  // number of top tokens in Generation::logprobs; unset: no logprobs
+  int64_t lookup = 0;             // prompt lookup: most guesses per step, up to Lookup::kMostGuesses; 0: off
+  bool allow_non_finite = false;  // measurements: sample some token even if no logit is finite
   const std::atomic<bool>* interrupted = nullptr;  // checked after every chunk and token (Ctrl-C)
 };
 
@@ -29,30 +30,31 @@ inline const char* name_of(StopReason reason) {
 }
 
 struct Generation {
-  std::vector<int32_t> tokens;       // the new ones, without an ending eos
-  std::vector<TokenScore> logprobs;  // of each if requested, before penalty and sampling
+  std::vector<int32_t> tokens;       // new tokens, without the final EOS
+  std::vector<TokenScore> logprobs;  // one per new token if requested, before penalty and sampling
   StopReason stop_reason = StopReason::kLength;
   double prefill_seconds = 0, decode_seconds = 0;
-  int64_t decode_steps = 0;  // forward passes of one token
+  int64_t decode_steps = 0;            // tokens drawn after the first, an ending eos included
+  int64_t proposed = 0, accepted = 0;  // guesses of GenerateOptions::lookup
 };
 
-// One text to continue. Callbacks may add further requests.
+// One text to continue. Callbacks may add requests.
 struct Request {
-  std::vector<int32_t> tokens{};       // of the whole text; tokens that its sequence lacks are prefilled
-  Sequence* sequence = nullptr;        // holds the first tokens, and the others afterwards
-  const Sequence* prefix = nullptr;    // else: the text's sequence is a fork of this one, or a new one
-  SequenceOptions sequence_options{};  // of a new one
+  std::vector<int32_t> tokens{};       // the whole text; tokens missing in the sequence are prefilled
+  Sequence* sequence = nullptr;        // holds the first tokens, and finally all of them
+  const Sequence* prefix = nullptr;    // used without a sequence: fork this one, or else create one
+  SequenceOptions sequence_options{};  // for a created sequence
   GenerateOptions options{};
-  std::function<bool(int32_t token)> on_token{};  // each new token; false ends the text (stop strings)
+  std::function<bool(int32_t token)> on_token{};  // called per new token; false ends the text
   std::function<void(Generation result)> on_end{};
-  int64_t logits_from = Prompt::kLastToken;  // index of the first prompt token whose logits are wanted
-  // Called with slices of these logits: rows [first, first + logits.rows) of the text (Session::LogitsFn).
+  int64_t logits_from = Prompt::kLastToken;  // index of the first prompt token with requested logits
+  // Called with slices of the requested logits: rows [first, first + logits.rows) of the text.
   std::function<void(int64_t first, const Matrix& logits)> on_logits{};
 
   int64_t held() const { return sequence ? sequence->length() : prefix ? prefix->length() : 0; }
 };
 
-// The number of tokens that both begin with.
+// Length of the common prefix of a and b.
 inline int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   return std::ranges::mismatch(a, b).in1 - a.begin();
 }

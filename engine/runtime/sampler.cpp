@@ -9,15 +9,14 @@ Sampler::Sampler(const SamplerOptions& options, Backend& backend)
 
 double Sampler::prepare(const Matrix& logits, std::span<const int32_t> history) {
   if (options_.repetition_penalty != 1.0F) penalise(logits, history);
-  // 53 bits by hand: std::uniform_real_distribution may differ between standard libraries.
+  // Portable 53-bit uniform: std::uniform_real_distribution may differ between standard libraries.
   return options_.temperature > 0.0F ? static_cast<double>(random_() >> 11) * 0x1p-53 : 0.0;
 }
 
 int32_t Sampler::checked(int32_t drawn) {
   if (drawn >= 0) return drawn;
   throw Error(
-      "the model's output is not a number; its weights are damaged or too large for the dtype; use another "
-      "`dtype`");
+      "the logits are not finite: weights are damaged or exceed the range of the dtype; use another `dtype`");
 }
 
 void Sampler::penalise(const Matrix& logits, std::span<const int32_t> history) {

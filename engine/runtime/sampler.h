@@ -9,25 +9,23 @@
 
 namespace lariat {
 
-// How the next token is chosen from logits. temperature = 0 is greedy and ignores the rest but the penalty.
+// Sampling settings. temperature = 0 is greedy decoding and uses only the repetition penalty.
 struct SamplerOptions : Sampling {
   float repetition_penalty = 1.0F;  // divides positive logits of seen tokens, multiplies others (1909.05858)
   uint64_t seed = 0;
 };
 
-// Chooses tokens one after the other, where the logits are: only the token's id leaves the backend. The same
-// seed and logits give the same tokens on every machine.
-// Order, as in transformers: repetition penalty, temperature, top-k, top-p, min-p, draw.
+// Samples tokens on the backend; only token ids are copied to the host. Equal seeds and logits give equal
+// tokens on every machine. Order as in transformers: repetition penalty, temperature, top-k, top-p, min-p,
+// draw.
 class Sampler {
  public:
   Sampler(const SamplerOptions& options, Backend& backend);
 
-  // Readies logits, f32 [1, vocab] in the backend's memory, for Backend::draw, which a repetition penalty
-  // changes; returns the uniform number to draw with. history: the tokens so far (prompt included), for the
-  // penalty, which is worked out on the host.
+  // Applies the repetition penalty on the host to logits, f32 [1, vocab] in backend memory. Returns the
+  // uniform number for Backend::draw. history: all tokens so far, prompt included.
   double prepare(const Matrix& logits, std::span<const int32_t> history);
-  // The token of what Backend::read_drawn gives. Throws Error when no logit was finite, naming what that
-  // usually means.
+  // Returns the token id. Throws Error, with the usual cause, if no logit was finite.
   static int32_t checked(int32_t drawn);
 
  private:

@@ -7,40 +7,6 @@
 
 namespace lariat {
 
-Scheduler::Text::Text(Request given, Session& session)
-    : request(std::move(given)),
-      prompt_tokens(std::ssize(request.tokens)),
-      wanted(request.options.max_new_tokens),
-      sampler(request.options.sampler, session.backend()) {
-  // The last new token needs no logits after it; nor does a token that fills the context.
-  const int64_t max_ctx = session.options().max_ctx;
-  if (max_ctx > 0) wanted = std::min(wanted, max_ctx - prompt_tokens + 1);
-}
-
-// Prepares the text's logits, f32 [1, vocab], for a draw; returns the uniform number for it.
-double Scheduler::Text::prepare(Backend& backend, const Matrix& logits) {
-  if (request.options.logprobs) logprobs.emplace(backend, logits, *request.options.logprobs);
-  return sampler.prepare(logits, request.tokens);
-}
-
-// Takes the token that was drawn; it may end the text.
-void Scheduler::Text::accept(Session& session, int32_t drawn) {
-  const GenerateOptions& options = request.options;
-  if (drawn < 0) session.report_not_finite();
-  const int32_t token = options.allow_non_finite ? token_of(drawn) : Sampler::checked(drawn);
-  const auto end = [&](StopReason reason) {
-    result.stop_reason = reason;
-    ended = true;
-  };
-  if (std::ranges::count(options.eos_ids, token) > 0) return end(StopReason::kEos);
-  result.tokens.push_back(token);
-  if (logprobs) result.logprobs.push_back(logprobs->of(token));
-  request.tokens.push_back(token);
-  if (request.on_token && !request.on_token(token)) return end(StopReason::kStop);
-  if (options.interrupted != nullptr && options.interrupted->load()) return end(StopReason::kInterrupted);
-  ended = std::ssize(result.tokens) == wanted;
-}
-
 void Scheduler::add(Request request) {
   check_prompt(std::span(request.tokens).subspan(static_cast<size_t>(request.held())));
   check_length(session_.options(), std::ssize(request.tokens));
@@ -49,12 +15,12 @@ void Scheduler::add(Request request) {
 
 bool Scheduler::step(const Session::ProgressFn& progress) {
   if (!running_.empty()) decode();
-  if (!ahead_) prefill(progress);  // else a callback has added a request: it joins after that step
+  if (!ahead_) prefill(progress);  // a request that a callback added waits until no step runs ahead
   return !running_.empty() || !waiting_.empty();
 }
 
-// The sequence of a request without one. It shares whole chunks of its prompt with a running request if their
-// keys are the same: one scaling that does not depend on the length, and no position method.
+// Creates a request's sequence. Whole chunks of a common prefix with a running request are shared if both
+// have one scaling, which does not depend on the length, and no position method.
 Sequence Scheduler::new_sequence(const Text& text) {
   if (text.request.prefix) return session_.fork(*text.request.prefix, text.request.prefix->length());
   Sequence made = session_.new_sequence(text.request.sequence_options);
@@ -74,7 +40,7 @@ Sequence Scheduler::new_sequence(const Text& text) {
   return longest ? session_.fork(*longest, shared) : std::move(made);
 }
 
-// The tokens of a text that are prefilled next: all that its sequence lacks, or one chunk of them.
+// Returns the next prompt to prefill: all missing tokens, or one chunk of them.
 Prompt Scheduler::next_piece(Text& text, bool whole) {
   Request& request = text.request;
   if (text.start == Stopwatch::time_point()) {
@@ -87,7 +53,7 @@ Prompt Scheduler::next_piece(Text& text, bool whole) {
   int64_t n = text.prompt_tokens - held;
   if (!whole && chunk > 0 && chunk < n && sequence.positions().mrope().empty()) {
     n = chunk;
-    sequence.expect(std::max(text.expected, text.prompt_tokens));  // the RoPE frequencies of the whole prompt
+    sequence.expect(std::max(text.expected, text.prompt_tokens));  // RoPE frequencies of the whole prompt
   }
   const bool last_only = request.logits_from == Prompt::kLastToken;
   const int64_t wanted = last_only ? text.prompt_tokens - 1 : request.logits_from;
@@ -112,11 +78,7 @@ void Scheduler::prefill(const Session::ProgressFn& progress) {
     first += prompts[i].tokens.data() - text.request.tokens.data();
     if (text.request.on_logits) text.request.on_logits(first, logits);
     if (first + logits.rows < text.prompt_tokens || text.wanted <= 0) return;
-    const Matrix last = logits.row_range(logits.rows - 1, 1);
-    const double uniform = text.prepare(backend, last);
-    const Sampling how = text.request.options.sampler;
-    backend.draw(last, {&how, 1}, {&uniform, 1});
-    backend.read_drawn({&text.first_token, 1});
+    text.first_token = text.draw(backend, logits.row_range(logits.rows - 1, 1));
   };
   session_.forward(prompts, on_logits, [&](int64_t done) {
     for (const Text* text : texts) stop_if(text->request.options.interrupted);
@@ -135,25 +97,34 @@ void Scheduler::prefill(const Session::ProgressFn& progress) {
   end_texts();
 }
 
-// A decode step: of each running text's last token, or of the tokens that were drawn last, row i for text i,
-// which the host need not know yet.
+// Runs a decode step on each text's last token and the guesses after it; drawn: on the token in row i of the
+// last draw, still on the device.
 Matrix Scheduler::forward_tokens(bool drawn) {
   std::vector<int32_t> tokens;
-  for (const Text& text : running_)
+  int64_t texts_left = std::ssize(running_), rows_left = kSameBitsRows - texts_left;
+  for (Text& text : running_) {
     tokens.push_back(drawn ? drawn_token(tokens.size()) : text.request.tokens.back());
+    if (!drawn) text.guess(session_, rows_left / texts_left--);
+    tokens.insert(tokens.end(), text.guesses.begin(), text.guesses.end());
+    rows_left -= std::ssize(text.guesses);
+  }
   std::vector<Prompt> prompts;
-  for (const Text& text : running_)
-    prompts.push_back({text.request.sequence, std::span(tokens).subspan(prompts.size(), 1), 0, drawn});
+  for (size_t first = 0; const Text& text : running_) {
+    const size_t n = 1 + text.guesses.size();
+    prompts.push_back({text.request.sequence, std::span(tokens).subspan(first, n), 0, drawn, true});
+    first += n;
+  }
   return session_.forward(prompts);
 }
 
-// One token for each running text. On an asynchronous backend the next step is queued before the tokens are
-// read, so that a GPU need not wait for the host. If a text has ended, that step is taken back: tokens and
-// caches are those of a loop that runs no step ahead.
+// Samples one token per running text. Asynchronous backends queue the next step before the ids are read, so
+// the GPU never waits. A finished text truncates the step that ran ahead: tokens and caches are unaffected.
 void Scheduler::decode() {
   Backend& backend = session_.backend();
   Matrix logits = std::exchange(ahead_, Matrix());
   if (!logits) logits = forward_tokens(false);
+  for (Text& text : running_) text.kept = text.request.sequence->length() - std::ssize(text.guesses);
+  if (logits.rows > std::ssize(running_)) return verify(logits);
   bool ahead = backend.traits().asynchronous && (waiting_.empty() || running_.size() >= at_once_);
   std::vector<Sequence*> sequences;
   std::vector<Sampling> sampling;
@@ -162,7 +133,7 @@ void Scheduler::decode() {
     sequences.push_back(text.request.sequence);
     sampling.push_back(text.request.options.sampler);
     uniforms.push_back(text.prepare(backend, logits.row_range(std::ssize(uniforms), 1)));
-    ahead = ahead && std::ssize(text.result.tokens) + 1 < text.wanted;
+    ahead = ahead && text.request.options.lookup == 0 && std::ssize(text.result.tokens) + 1 < text.wanted;
   }
   backend.draw(logits, sampling, uniforms);
   if (ahead && session_.can_take_back(sequences)) ahead_ = forward_tokens(true);
@@ -175,9 +146,30 @@ void Scheduler::decode() {
   end_texts();
 }
 
+// Speculative sampling (arXiv 2302.01318) with guesses in place of a draft's distribution: each token is
+// drawn as without guesses, and while it equals the guess, the next row has the logits after it. The first
+// other token rejects the guesses that are left.
+void Scheduler::verify(const Matrix& logits) {
+  ahead_ = logits;  // take_back drops rejected guesses, also after an exception
+  for (int64_t row = 0; Text & text : running_) {
+    bool right = true;
+    for (int64_t i = 0; right && i <= std::ssize(text.guesses); ++i) {
+      text.kept += i > 0 ? 1 : 0;
+      ++text.result.decode_steps;
+      text.accept(session_, text.draw(session_.backend(), logits.row_range(row + i, 1)));
+      right = !text.ended && i < std::ssize(text.guesses) &&
+              text.request.tokens.back() == text.guesses[static_cast<size_t>(i)];
+      text.result.accepted += right ? 1 : 0;
+    }
+    row += 1 + std::ssize(text.guesses);
+  }
+  take_back();
+  end_texts();
+}
+
 void Scheduler::take_back() {
   if (!std::exchange(ahead_, Matrix())) return;
-  for (Text& text : running_) text.request.sequence->truncate(text.request.sequence->length() - 1);
+  for (Text& text : running_) text.request.sequence->truncate(text.kept);
 }
 
 void Scheduler::end_texts() {

@@ -76,17 +76,16 @@ void Sequence::truncate(int64_t length) {
 
 void Sequence::set_mrope_positions(std::span<const int32_t> positions) {
   if (cache_.pool().mrope_axes().empty())
-    throw Error("the model has no M-RoPE: each of its tokens has one position; leave `positions` out");
-  if (positions.size() % 3 != 0) throw Error("the positions are not three for each token");
+    throw Error("`positions`: the model has no M-RoPE; remove `positions`");
+  if (positions.size() % 3 != 0) throw Error("`positions`: expected three numbers per token");
   for (const int32_t position : positions) {
     if (position < 0 || position > kMaxPosition)
-      throw Error("the positions hold " + std::to_string(position) + "; expected numbers from 0 on");
+      throw Error("`positions`: found " + std::to_string(position) + "; expected numbers from 0 on");
   }
   positions_.set_mrope(positions, length());
 }
 
-// Frees the pages that no later token sees, except for one page, which a text that is truncated by a few
-// tokens needs.
+// Frees pages that no later token sees, except for one page, kept for short truncations.
 void Sequence::drop_unseen() {
   if (method().ranges.empty()) return;
   const auto [first, last] = method().unseen(length());

@@ -7,36 +7,34 @@
 
 namespace lariat {
 
-// The largest position that a token may be given.
 inline constexpr int32_t kMaxPosition = 1 << 30;
 
-// Continues positions of `axes` numbers per token up to n_tokens, on all axes from the largest so far.
+// Extends positions to n_tokens tokens of `axes` numbers each, counting up from the largest position.
 void continue_positions(std::vector<double>& positions, size_t axes, size_t n_tokens);
 
-// The RoPE positions of the tokens of one sequence: their indices, positions of M-RoPE, or positions of a
-// position method.
+// RoPE positions of a sequence's tokens: indices, M-RoPE positions or positions of a position method.
 class SequencePositions {
  public:
   explicit SequencePositions(PositionMethod method = {}) : method_(std::move(method)) {}
   const PositionMethod& method() const { return method_; }
-  double stretch() const { return stretch_; }  // PositionMethod::stretch, as the second keys have it
+  double stretch() const { return stretch_; }  // PositionMethod::stretch of the second keys
 
-  // M-RoPE: three positions (time, height, width) for each of the tokens from index `length` on. Later tokens
-  // continue on all three axes from one above the largest.
+  // M-RoPE: sets time, height and width of the tokens from index `length` on. Later tokens count up on all
+  // three axes.
   void set_mrope(std::span<const int32_t> positions, int64_t length);
-  // The positions of set_mrope, perhaps of fewer or more tokens than the sequence has; empty: none were set.
+  // Positions set by set_mrope, possibly fewer or more than the sequence has tokens; empty: none.
   std::span<const double> mrope() const { return mrope_; }
   void restore(std::span<const int32_t> mrope, double stretch);
-  void truncate(int64_t length);  // forgets positions of tokens from index `length` on
+  void truncate(int64_t length);  // removes positions of tokens from index `length` on
 
-  // One above the largest position of the first `length` tokens.
+  // Largest position of the first `length` tokens, plus 1.
   int64_t rope_length(int64_t length);
-  // Positions of n tokens from index `first` on, as keys or for queries by a table of the method; empty:
-  // their indices. M-RoPE: three for each. Valid until the next call; a method's are written to `memory`.
+  // Positions of n tokens from index `first` on in a table of the method (0: keys); empty: their indices.
+  // M-RoPE: three per token. Valid until the next call; a method's positions are in `memory`.
   std::span<const double> of(size_t table, int64_t first, int64_t n, std::vector<double>& memory);
   // Positions of the first `length` second keys at the current stretch.
   std::span<const double> second_keys(int64_t length);
-  // The same at another stretch, which becomes the current one with set_stretch.
+  // Positions of the second keys at another stretch, for set_stretch.
   std::vector<double> second_keys_at(double stretch, int64_t length) const;
   void set_stretch(double stretch, std::vector<double> second_keys);
 
@@ -45,29 +43,27 @@ class SequencePositions {
 
   PositionMethod method_;
   std::vector<double> mrope_;
-  std::vector<double> second_keys_;  // of the tokens requested so far
+  std::vector<double> second_keys_;  // computed so far
   double stretch_ = 1;
 };
 
-// One growing text: the keys and values of its tokens. Made by Session::new_sequence; the session must
-// outlive it.
+// One growing text: its KV cache and positions. Session::new_sequence creates it; the session must outlive
+// it.
 class Sequence {
  public:
   int64_t length() const { return cache_.length(); }
   const KvCache& cache() const { return cache_; }
-  // Forgets everything after the first `length` tokens. Tokens that follow have the RoPE frequencies of their
-  // own length: a dynamic scale shrinks with the sequence.
+  // Removes all but the first `length` tokens. A dynamic scale shrinks with the sequence.
   void truncate(int64_t length);
-  // The same for tokens that are read again: they keep the positions of M-RoPE that they were given.
+  // Same for tokens that are computed again: keeps their M-RoPE positions.
   void rewind(int64_t length) { cache_.truncate(length); }
-  // The sequence is the beginning of a text of at least `length` tokens that arrives in pieces: until it is
-  // longer, its RoPE frequencies follow `length`. Without this call a dynamic scale computes the first
-  // pieces with the frequencies of a shorter text, and no re-rotation changes their values in later layers.
-  // With M-RoPE the length is one above the largest position.
+  // Announces a text of at least `length` tokens that arrives in pieces: RoPE frequencies follow `length`
+  // until the text is longer. Without this call, early pieces use the frequencies of a shorter text, and
+  // later layers keep values computed with them. M-RoPE: `length` is the largest position plus 1.
   void expect(int64_t length) { expected_ = length; }
   int64_t expected() const { return expected_; }
-  // Sets the positions of M-RoPE for the tokens that are read next: time, height and width of each, one token
-  // after the other. Throws Error when the model has no M-RoPE, or for a negative position.
+  // Sets the M-RoPE positions (time, height, width) of the next tokens. Throws Error without M-RoPE or for a
+  // negative position.
   void set_mrope_positions(std::span<const int32_t> positions);
   const SequencePositions& positions() const { return positions_; }
   const RopeScaling& rope() const { return rope_; }

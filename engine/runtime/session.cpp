@@ -12,7 +12,7 @@
 namespace lariat {
 namespace {
 
-// Rows of logits computed at a time: 64 rows of a 128k vocabulary are 33 MB.
+// Logits are computed in slices of this many rows: 64 rows of a 128k vocabulary take 33 MB.
 constexpr int64_t kLogitRows = 64;
 
 std::vector<RopeScaling> stretched(std::vector<RopeScaling> ropes, const std::optional<RopeScaling>& first) {
@@ -37,19 +37,18 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
   if (options_.on_saturated) saturated_before_ = backend_.saturated();
   if (!model.spec.has_rope() && rope().type != RopeType::kDefault) {
     throw Error(model.spec.file.string() + ": a " + model.spec.family +
-                " has no RoPE that could be stretched; its positions are ALiBi, a bias by distance");
+                " has no RoPE to scale, as it uses ALiBi; remove the scaling");
   }
 }
 
 void check_prompt(std::span<const int32_t> tokens) {
-  if (tokens.empty())
-    throw Error("the prompt has no tokens; give some text, or a model whose tokenizer adds a BOS");
+  if (tokens.empty()) throw Error("the prompt has no tokens; give a text, or a model with a BOS");
 }
 
 Session::~Session() {
   try {
     check_saturated();
-  } catch (const std::exception&) {  // the backend has failed and has reported its failure before
+  } catch (const std::exception&) {  // the backend failed and has reported its failure
     options_.on_saturated = {};
   }
 }
@@ -58,7 +57,8 @@ Sequence Session::new_sequence(const SequenceOptions& own) {
   const PositionMethod& method = own.method ? *own.method : options_.positions;
   check_position_method(method, model_.spec);
   if (second_keys_of(method.ranges) > 0 && second_keys_of(options_.positions.ranges) == 0)
-    throw UsageError("`position_method` " + method.name + ": the session's own stores no keys twice");
+    throw UsageError("`position_method` " + method.name +
+                     ": the session has no second keys; open it with this method");
   step_.make_room(method);
   return {pool_, own.rope.value_or(rope()), method};
 }
@@ -94,7 +94,7 @@ RopeFrequencies frequencies_for(const SessionOptions& session, const RopeScaling
   return rope_frequencies(rope, rope_step_length(rope, length, session.rope_steps));
 }
 
-// The factor of far distances, on the steps of a dynamic scale.
+// Stretch of far distances, on the steps of a dynamic scale.
 double Session::stretch_for(const Sequence& sequence, int64_t length) const {
   if (!sequence.method().stretch) return 1.0;
   RopeScaling steps = sequence.rope_;
@@ -109,7 +109,7 @@ void Session::check(const Prompt& prompt) const {
     if (token < 0 || token >= model_.spec.vocab_size) {
       throw Error("token id " + std::to_string(token) + " (at index " + std::to_string(i) +
                   ") is outside the model's vocabulary of " + std::to_string(model_.spec.vocab_size) +
-                  "; the tokenizer and the config do not match, or the list of ids is wrong");
+                  "; check the tokenizer, the config and the list of ids");
     }
   }
   check_length(options_, prompt.sequence->length() + std::ssize(prompt.tokens));
@@ -122,22 +122,19 @@ void check_length(const SessionOptions& session, int64_t length) {
   }
 }
 
-// Checks that tracing is off and that every key that the next token sees is still cached: dropped pages are
-// freed, and a truncated text may need them again.
+// Checks that tracing is off and that every key visible to the next token is still cached.
 void Session::check_method(const Sequence& sequence) const {
   const PositionMethod& method = sequence.method();
   const int64_t length = sequence.length();
   if (observed_ && !method.ranges.empty())
-    throw UsageError("`position_method` " + method.name +
-                     ": a trace shows one rotation of queries; use none");
+    throw UsageError("`position_method` " + method.name + ": a trace supports no position method; use none");
   for (const VisibleRange& range : method.ranges) {
     if (!sequence.cache_.holds(range.begin.at(length), range.end.at(length)))
-      throw Error("`position_method` " + method.name + ": the cache no longer holds keys that token " +
-                  std::to_string(length) + " sees; start the text again");
+      throw Error("`position_method` " + method.name + ": the cache dropped keys that are visible to token " +
+                  std::to_string(length) + "; start the text again");
   }
 }
 
-// Allocates pages and sets RoPE frequencies for sequences that are about to have these lengths.
 void Session::prepare(std::span<Sequence* const> sequences, std::span<const int64_t> lengths) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     check_method(*sequences[i]);
@@ -146,7 +143,7 @@ void Session::prepare(std::span<Sequence* const> sequences, std::span<const int6
   update_frequencies(sequences, lengths, false);
 }
 
-// Re-rotates cached keys before any query attends. restored: their frequencies may be of another scaling.
+// Re-rotates cached keys before any query attends. restored: frequencies may be of another scaling.
 void Session::update_frequencies(std::span<Sequence* const> sequences, std::span<const int64_t> lengths,
                                  bool restored) {
   std::vector<KvCache*> caches;
@@ -191,22 +188,24 @@ void Session::observe(TraceFn trace) {
   decoder_.observe(std::move(trace));
 }
 
-// Runs the pieces in one pass. Returns the final hidden states, a row for each of their tokens.
+// Runs the pieces in one pass. Returns the final hidden states, one row per token.
 Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces) {
   step_.clear();
-  for (const auto& [prompt, first, n] : pieces)
-    step_.add(*prompts[prompt].sequence,
-              prompts[prompt].tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
+  for (const auto& [prompt, first, n] : pieces) {
+    const Prompt& of = prompts[prompt];
+    step_.add(*of.sequence, lengths_[prompt] - std::ssize(of.tokens) + first,
+              of.tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
+  }
   const Matrix hidden = step_.run(decoder_);
   for (const auto& [prompt, first, n] : pieces) prompts[prompt].sequence->cache_.advance(n);
   return hidden;
 }
 
-// The wanted logits of the pieces, a slice at a time; returns the last one.
+// Computes the requested logits of the pieces in slices; returns the last slice.
 Matrix Session::slice_logits(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                              const Matrix& hidden, const LogitsFn& on_logits) {
   Matrix logits;
-  int64_t begin = 0;  // of the piece, in the pass
+  int64_t begin = 0;  // first row of the piece in the pass
   for (const auto& [prompt, first, n] : pieces) {
     for (int64_t row = std::max<int64_t>(prompts[prompt].first_wanted() - first, 0); row < n;
          row += kLogitRows) {
@@ -221,11 +220,15 @@ Matrix Session::slice_logits(std::span<const Prompt> prompts, std::span<const Pi
 
 Matrix Session::decode(std::span<const Prompt> prompts, const LogitsFn& on_logits) {
   pieces_.clear();
-  for (size_t i = 0; i < prompts.size(); ++i) pieces_.push_back({i, 0, 1});
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    for (int64_t k = 0; k < std::ssize(prompts[i].tokens); ++k) pieces_.push_back({i, k, 1});
+  }
   Matrix logits = decoder_.logits(run_pieces(prompts, pieces_));
   for (const Prompt& prompt : prompts) prompt.sequence->drop_unseen();
-  for (size_t i = 0; on_logits && i < prompts.size(); ++i)
-    on_logits(i, 0, logits.row_range(static_cast<int64_t>(i), 1));
+  for (int64_t row = 0; on_logits && row < logits.rows; ++row) {
+    const Piece& piece = pieces_[static_cast<size_t>(row)];
+    on_logits(piece.prompt, piece.first, logits.row_range(row, 1));
+  }
   return logits;
 }
 
@@ -261,7 +264,7 @@ Matrix Session::forward(std::span<const Prompt> prompts, const LogitsFn& on_logi
   lengths_.clear();
   for (const Prompt& prompt : prompts) {
     check(prompt);
-    decodes = decodes && prompt.tokens.size() == 1 && prompt.first_wanted() == 0;
+    decodes = decodes && (prompt.decode || prompt.tokens.size() == 1) && prompt.first_wanted() == 0;
     sequences_.push_back(prompt.sequence);
     lengths_.push_back(prompt.sequence->length() + std::ssize(prompt.tokens));
   }
@@ -272,10 +275,10 @@ Matrix Session::forward(std::span<const Prompt> prompts, const LogitsFn& on_logi
   return logits;
 }
 
-bool Session::can_take_back(std::span<Sequence* const> sequences) const {
+bool Session::can_take_back(std::span<Sequence* const> sequences, int64_t n) const {
   return std::ranges::all_of(sequences, [&](const Sequence* sequence) {
     const KvCache& cache = sequence->cache_;
-    const int64_t length = cache.length() + 1;
+    const int64_t length = cache.length() + n;
     if (options_.max_ctx > 0 && length > options_.max_ctx) return false;
     if (!cache.has_room(length) || !sequence->positions_.mrope().empty()) return false;
     const int64_t expected = std::max(length, sequence->expected_);
@@ -285,7 +288,7 @@ bool Session::can_take_back(std::span<Sequence* const> sequences) const {
   });
 }
 
-// The last row, which depends on all of the piece.
+// Checks the last row, which depends on all tokens of the piece.
 void Session::check_finite_once(const Matrix& logits) {
   if (finite_checked_ || !options_.on_not_finite) return;
   finite_checked_ = true;

@@ -25,7 +25,7 @@ Messages with_system(const Messages& messages, const std::string& text) {
   return result;
 }
 
-// The messages as the template renders them; "" where it refuses them.
+// Renders the messages; "" if the template refuses them.
 std::string attempt(const ChatTemplate& chat_template, const Messages& messages, bool prompt) {
   try {
     return chat_template.render(messages, prompt);
@@ -34,7 +34,7 @@ std::string attempt(const ChatTemplate& chat_template, const Messages& messages,
   }
 }
 
-// The special and added tokens of a text; some files do not call the mark of a turn's end special.
+// Special and added tokens of a text: some files do not mark the end-of-turn token as special.
 std::vector<int32_t> marks_in(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<int32_t> ids = tokenizer.encode(text, false);
   std::erase_if(ids, [&](int32_t id) {  // runs of white space may be added tokens, too
@@ -52,11 +52,11 @@ Conversation::Conversation(Session& session, const Tokenizer& tokenizer, const C
       template_(chat_template),
       context_{session.new_sequence(), {}} {}
 
-// The tokens that the cache is to hold before an answer.
+// Tokens that the cache must hold before an answer.
 std::vector<int32_t> Conversation::rendered() const {
   std::vector<int32_t> ids = tokenizer_.encode(template_.render(messages_, true), false);
   if (before_.empty()) return ids;
-  // A text begins once: no second BOS behind what stands before the messages.
+  // A text has one BOS: drops a BOS after earlier tokens.
   std::vector<int32_t> all = before_;
   all.insert(all.end(), ids.begin() + common_prefix(ids, tokenizer_.prefix()), ids.end());
   return all;
@@ -87,8 +87,8 @@ void Conversation::set_system(const std::string& text) {
     messages.push_back(message("user", "?"));
     return messages;
   };
-  // Throws where the template knows no such role. Where it refuses a question of ours as things are, for a
-  // word or as it wants a system's message, that says nothing.
+  // Throws if the template does not know the role. If it also refuses the test question without the change,
+  // the refusal proves nothing and is ignored.
   if (!attempt(template_, asked(messages_), true).empty()) template_.render(asked(changed), true);
   messages_ = std::move(changed);
 }
@@ -108,7 +108,7 @@ void Conversation::restore(SavedContext context, const std::string& file) {
     const JsonFields fields(note, file);
     before = static_cast<size_t>(fields.need_integer("before", 0, std::ssize(context.tokens)));
     const std::string text = fields.need_string("messages");
-    if (text != "[]") messages = parse_messages(text, file);  // it takes no empty list; here nothing was said
+    if (text != "[]") messages = parse_messages(text, file);  // "[]" does not parse; no messages
   }
   before_.assign(context.tokens.begin(), context.tokens.begin() + static_cast<std::ptrdiff_t>(before));
   context_ = std::move(context);
@@ -116,7 +116,7 @@ void Conversation::restore(SavedContext context, const std::string& file) {
 }
 
 std::string Conversation::note() const {
-  // The messages as a text: parse_messages() then sees what it sees of a file.
+  // The messages as text, so that parse_messages() checks them like a file.
   const auto replace = nlohmann::ordered_json::error_handler_t::replace;
   const nlohmann::json note = {{"before", before_.size()},
                                {"messages", messages_.dump(-1, ' ', false, replace)}};
@@ -125,7 +125,7 @@ std::string Conversation::note() const {
 
 std::optional<int32_t> end_of_turn_id(const Tokenizer& tokenizer, const ChatTemplate& chat_template) {
   const std::string question = "?", answer = "What an assistant says";
-  // The first of these conversations that the template takes, and in which the answer stands, decides.
+  // Uses the first of these conversations that the template accepts and renders with the answer.
   constexpr struct {
     bool system, user_last, prompt;
   } kOurs[] = {{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {1, 1, 0}, {0, 1, 1}, {1, 1, 1}};
@@ -139,7 +139,7 @@ std::optional<int32_t> end_of_turn_id(const Tokenizer& tokenizer, const ChatTemp
     const std::string_view all = text, behind = all.substr(at + answer.size());
     std::vector<int32_t> ids =
         marks_in(tokenizer, behind.substr(0, user_last ? behind.rfind(question) : behind.size()));
-    if (user_last) {  // what opens a message ends none
+    if (user_last) {  // tokens that open the next message do not end the answer
       const std::vector<int32_t> opening = marks_in(tokenizer, all.substr(0, all.find(question)));
       ids.erase(std::mismatch(ids.rbegin(), ids.rend(), opening.rbegin(), opening.rend()).first.base(),
                 ids.end());

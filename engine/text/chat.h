@@ -9,36 +9,34 @@
 
 namespace lariat {
 
-// A conversation with a model. Before every answer the cache is made to hold what the chat template makes of
-// all messages: the tokens that it has in common with what is there stay, the others are read. So nothing has
-// to be assumed of the template, which may drop what a model thought in earlier turns, or trim a message.
+// A conversation with a model. Each answer renders all messages with the chat template, keeps the cached
+// common prefix and prefills the other tokens. So templates may trim messages or drop earlier reasoning.
 class Conversation {
  public:
-  // All three must outlive it.
+  // All three must outlive the conversation.
   Conversation(Session& session, const Tokenizer& tokenizer, const ChatTemplate& chat_template);
 
   // A list of {"role", "content"}.
   const nlohmann::ordered_json& messages() const { return messages_; }
   const SavedContext& context() const { return context_; }
 
-  // Adds the user's message and the model's answer to it, whose text `on_text` gets as it is written.
-  // `progress` is called during the prefill. When options.generate.interrupted is set, the answer ends and
-  // stays as far as it went; before its first token Interrupted is thrown. That, and an Error (the context is
-  // full, the template refuses the message, memory), leaves the conversation as it was; what a failing answer
-  // had written stays.
+  // Adds the user's message and generates an answer, which `on_text` gets in pieces. `progress` is called
+  // during the prefill. options.generate.interrupted ends the answer, or throws Interrupted before its first
+  // token. After Interrupted or an Error (context full, message refused, out of memory) the conversation is
+  // unchanged, except that a partial answer stays.
   Answer answer(const std::string& message, const AnswerOptions& options, const TextFn& on_text,
                 const TextProgressFn& progress = {});
 
-  // The system's message, which comes first; "": none. Throws Error, and changes nothing, when the template
-  // does not know the role.
+  // Sets the system message; "": none. Throws Error, without a change, if the template does not know the
+  // role.
   void set_system(const std::string& text);
-  // Forgets all messages but the system's.
+  // Removes all messages except the system message.
   void reset();
 
-  // A context that was put away, to be continued. One that is no conversation stands before the messages as
-  // it is. Throws Error when what the file says of its messages is none (`file` names it).
+  // Continues a saved context. Without a conversation, its tokens stay before the messages. Throws Error,
+  // naming `file`, for invalid messages in the note.
   void restore(SavedContext context, const std::string& file);
-  // The messages, for restore() (SavedContext::note).
+  // The messages as a note for restore() (SavedContext::note).
   std::string note() const;
 
  private:
@@ -49,11 +47,11 @@ class Conversation {
   const ChatTemplate& template_;
   SavedContext context_;
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
-  std::vector<int32_t> before_;  // tokens in front of the first message
+  std::vector<int32_t> before_;  // tokens before the first message
 };
 
-// The special or added token that the template puts behind an assistant's message, if it puts one there:
-// where an answer ends. It need not be the end-of-text token of the model's configuration.
+// The special or added token that the template puts after an assistant's message, if any. It may differ from
+// the configuration's end-of-text token.
 std::optional<int32_t> end_of_turn_id(const Tokenizer& tokenizer, const ChatTemplate& chat_template);
 
 }  // namespace lariat

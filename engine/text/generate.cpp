@@ -12,7 +12,7 @@ namespace lariat {
 
 void settle_sampling(AnswerOptions& options, const SamplingOptions& given, const GenerationDefaults& model) {
   const GenerationDefaults otherwise = given.as_model ? model : GenerationDefaults();
-  // A setting may be wrong as long as it is not used.
+  // Only settings in use are validated.
   const auto take = [](auto& into, const auto& option, const auto& setting, bool used) {
     into = option ? *option : used ? setting.get() : setting.value;
   };
@@ -83,7 +83,7 @@ void continue_context(Session& session, const Tokenizer& tokenizer, SavedContext
   tokens = std::move(wanted);
   const auto settle = [&] {
     const std::vector<int32_t>& written = answer.generation.tokens;
-    // After an interrupted prompt the context keeps the tokens that are cached, or were before.
+    // After an interrupted prefill, keeps the tokens that are cached or were cached before.
     if (written.empty()) tokens.resize(static_cast<size_t>(std::max(sequence.length(), common)));
     tokens.insert(tokens.end(), written.begin(), written.end());
   };

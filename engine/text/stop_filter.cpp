@@ -25,7 +25,7 @@ std::string StopFilter::push(int32_t id) {
 
 std::string StopFilter::flush() { return stopped_ ? "" : release(held_.size()) + decoder_.flush(); }
 
-// The text of the waiting tokens that end within the first `bytes`; where it stopped, of all these bytes.
+// Text of waiting tokens that end within the first `bytes`; after a stop, of exactly these bytes.
 std::string StopFilter::release(size_t bytes) {
   std::string shown;
   auto token = waiting_.begin();
@@ -44,7 +44,7 @@ std::string StopFilter::release(size_t bytes) {
   return shown;
 }
 
-// Length of the longest end of held_ that begins a stop string.
+// Length of the longest suffix of held_ that is a prefix of a stop string.
 size_t StopFilter::longest_beginning() const {
   size_t longest = 0;
   for (const auto& stop : stops_) {

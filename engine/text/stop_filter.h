@@ -7,20 +7,19 @@
 
 namespace lariat {
 
-// The text of tokens as they come, until one of the stop strings appears in it, holding back only the tokens
-// in which one may have begun. As in transformers' StopStringCriteria a stop string is looked for in what
-// every token spells (Tokenizer::bytes_of), special tokens among them, and ends the text with the token that
-// completes it.
+// Decodes tokens as they arrive, until a stop string appears; holds back tokens in which a stop string may
+// begin. As in transformers' StopStringCriteria, stop strings match bytes of all tokens
+// (Tokenizer::bytes_of), special tokens included, and the completing token ends the text.
 class StopFilter {
  public:
-  // `decoder` makes the text, behind whatever it was given before. `tokenizer` must outlive this.
+  // `decoder` continues after its earlier tokens. `tokenizer` must outlive the filter.
   StopFilter(const Tokenizer& tokenizer, StreamDecoder decoder, std::vector<std::string> stops);
 
   bool stopped() const { return stopped_; }
 
-  // Text that may be shown now.
+  // Returns text that can be shown now.
   std::string push(int32_t id);
-  // Returns the rest of the text, once no more can come.
+  // Returns the remaining text at the end.
   std::string flush();
 
  private:
@@ -30,7 +29,7 @@ class StopFilter {
   const Tokenizer& tokenizer_;
   StreamDecoder decoder_;
   std::vector<std::string> stops_;
-  // Tokens that were not shown, how many bytes each spells, and these bytes.
+  // Tokens not yet shown with their number of bytes, and these bytes.
   std::vector<std::pair<int32_t, size_t>> waiting_;
   std::string held_;
   bool stopped_ = false;

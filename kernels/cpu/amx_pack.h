@@ -2,26 +2,26 @@
 #include "kernels/cpu/quant_block.h"
 #include "kernels/tensor.h"
 
-// Moves between rows in memory and tiles: 1 KiB each, 16 rows of 64 bytes (amx_tiles.h), aligned to 64.
+// Packing of rows to and from tiles: 1 KiB each, 16 rows of 64 bytes (amx_tiles.h), aligned to 64 bytes.
 namespace lariat::cpu {
 
-// to[c][r] = from[r][c] for 16 x 16 words of 32 bits, a tile; from_stride in words.
+// to[c][r] = from[r][c] for a tile of 16 x 16 32-bit words; from_stride in words.
 void transpose_words(const void* from, int64_t from_stride, void* to);
 
-// Rows of floats, at most 16 of a tile -> tiles of 32 columns, `tile_stride` bytes apart, rows `row_stride`
-// bytes apart, of values rounded to bf16; zeros where the last of them has no column.
+// Packs at most 16 rows of floats, rounded to bf16, into tiles of 32 columns, `tile_stride` bytes apart, with
+// rows `row_stride` bytes apart; zeros pad the last tile's columns.
 void pack_rows(const Matrix& x, char* to, int64_t tile_stride, int64_t row_stride = 64);
 
-// At most 32 rows of bf16 -> a panel of a tiled matrix, [step of 32 columns][2 tiles of 16 rows], each tile
-// [pair of columns][row][2]; zeros where rows or columns are missing.
+// Packs at most 32 bf16 rows into a panel of a tiled matrix: [step of 32 columns][2 tiles of 16 rows], each
+// tile [pair of columns][row][2], padded with zeros.
 void pack_panel(const Matrix& rows, void* panel);
 
-// Group `group` of a block of 16 rows of quantised weights -> a tile as transpose_words() makes it, to[pair
-// of inputs][row][2], of weights rounded to bf16.
+// Dequantizes group `group` of a block of 16 rows to a tile in the order of transpose_words(), to[pair of
+// inputs][row][2], rounded to bf16.
 void dequantize_tile(const QuantBlock& of_block, const uint8_t* block, int64_t group, void* to);
 
-// 2 x 2 tiles of f32 -> out, of at most 32 rows and columns; past the caches where its lines can be written
-// whole, so that a fence is due before another thread reads it.
+// Stores 2 x 2 f32 tiles to out, at most 32 rows and columns. Whole cache lines bypass the caches: other
+// threads may read after store_fence() only.
 void store_tiles(const char* tiles, const Matrix& out);
 void store_fence();
 

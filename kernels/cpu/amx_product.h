@@ -12,41 +12,37 @@
 #include "kernels/integers.h"
 #include "kernels/quant.h"
 
-// The product of matrices for many rows of x on tile registers (TDPBF16PS). Rows of x are the rows of a
-// tile's left operand: rounded to bf16, they lie there as they come. Rows of w are the columns of its right
-// operand, which wants pairs of values: weights in bf16 lie so already (Matrix::tiled). A tile of sums is a
-// piece of out. The order of a sum does not depend on the number of rows of x.
+// Matrix product for many rows of x on tile registers (TDPBF16PS). Rows of x, rounded to bf16, are the rows
+// of the left operand. Rows of w are the columns of the right operand, in pairs of values, as tiled bf16
+// weights store them (Matrix::tiled). A tile of sums is a block of out. The summation order does not depend
+// on the number of rows of x.
 //
-// Quantised weights are rounded to bf16 from what they stand for, a panel at a time: a product is off
-// by up to 2^-9 (x) and 2^-9 (w) of itself, where the product of integers rounds x to 1/254 of the largest
-// of 32.
+// Quantized weights are dequantized to bf16, a panel at a time. A product then has a relative error of up to
+// 2^-9 for x and 2^-9 for w; integer products round x to 1/254 of the largest of 32.
 //
-// The rates are of two cores of an Emerald Rapids, which multiply 4.8 to 5.6 TFLOP/s in registers.
-// - 2 x 2 tiles of sums take 64 cycles for each 32 columns, and 4 KiB of operands. With one operand in the
-//   first-level cache and the other in the second 5.2 TFLOP/s are possible, with both in the second 4, with
-//   one of them further away 1 to 2.
-// - So a panel of 32 rows of w by 256 columns (16 KiB) stays in the first level while the x of those columns,
-//   512 rows (256 KiB), passes by from the second, a block of 32 rows at a time.
-// - The sums of 512 rows of x by 256 of w, 512 KiB, wait in the second level from one block of columns to the
-//   next. After the last they go to out past the caches (10 to 30 % faster: nothing is read to be
-//   overwritten, and what the second level holds stays there).
-// - While a panel is multiplied the next one and the next columns of x are fetched, a few lines at each step:
-//   that costs little beside 64 cycles of the tiles (left out, the one costs 5 to 15 %, the other 3 to 10).
+// Throughput on two cores of an Emerald Rapids, which multiply 4.8 to 5.6 TFLOP/s in registers:
+// - 2 x 2 tiles of sums take 64 cycles and 4 KiB of operands per 32 columns. Operands in L1 and L2 allow 5.2
+// TFLOP/s, both in L2 4, and one operand further away 1 to 2.
+// - A panel of 32 rows of w by 256 columns (16 KiB) therefore stays in L1. The same columns of 512 rows of x
+// (256 KiB) stream from L2, 32 rows at a time.
+// - The sums of 512 rows of x by 256 of w, 512 KiB, stay in L2 between blocks of columns. After the last
+// block they bypass the caches (10 to 30 % faster: no read before the write, and L2 keeps its contents).
+// - During a panel, each step prefetches a few lines of the next panel and of the next columns of x. Without
+// the former the product is 5 to 15 % slower, without the latter 3 to 10 %.
 namespace lariat::cpu {
 
 constexpr int64_t kAmxBlock = 2 * kTileRows;  // rows of w and of x in a block of sums
 constexpr int64_t kAmxBlockBytes = 4 * kTileBytes;
-constexpr int64_t kAmxColumns = 8 * kTileColumns;  // in a block of columns
-constexpr int64_t kAmxRows = 512;                  // of x at a time, at most
-constexpr int64_t kAmxTaskRows = 256;              // of w in a task, at most
-constexpr int64_t kStepBytes = 2 * kTileBytes;     // of 32 rows and columns
+constexpr int64_t kAmxColumns = 8 * kTileColumns;  // per block of columns
+constexpr int64_t kAmxRows = 512;                  // most rows of x at a time
+constexpr int64_t kAmxTaskRows = 256;              // most rows of w per task
+constexpr int64_t kStepBytes = 2 * kTileBytes;     // 32 rows and columns
 constexpr int64_t kAmxPanelBytes = kAmxBlock * kAmxColumns * 2;
 
-// Memory that is fetched while a block is multiplied: at each step a few lines of the next panel of w, and of
-// the next block of columns of x.
+// Prefetches during a block: a few lines per step of the next panel of w and next block of columns of x.
 struct AmxAhead {
   const char *w = nullptr, *x = nullptr;
-  int64_t w_lines = 0, w_step = 0, x_lines = 0, x_step = 0;  // in all and at each step
+  int64_t w_lines = 0, w_step = 0, x_lines = 0, x_step = 0;  // in total and per step
 };
 
 template <class Tiles>
@@ -59,10 +55,9 @@ void fetch_step(const AmxAhead& ahead, int64_t step) {
   fetch_lines<Tiles>(ahead.x, step * ahead.x_step, std::min((step + 1) * ahead.x_step, ahead.x_lines));
 }
 
-// sums (four tiles: x tile, w tile) += a block of 32 rows of x times a panel of 32 rows of w; both packed as
-// [step of columns][2 tiles]. These sums stay in tiles 0 to 3. The sums there, of the block before, go to
-// `before`, each just before the first product that takes its place: four stores in a row would stall the
-// tiles for as long as nine products take (8 % of a prefill).
+// sums (2 x 2 tiles: x, w) += a block of 32 rows of x times a panel of 32 rows of w, both packed as [step of
+// columns][2 tiles]. The sums stay in tiles 0 to 3. The previous block's sums go to `before`, each tile just
+// before the first product into it: four stores in a row would stall the tiles (8 % of a prefill).
 template <class Tiles, class Beside>
 void multiply_amx_block(const char* x, const char* w, int64_t steps, bool first, char* sums, char* before,
                         const Beside& beside) {
@@ -92,9 +87,9 @@ void multiply_amx_block(const char* x, const char* w, int64_t steps, bool first,
   }
 }
 
-// How products of one x are cut. No sum depends on it.
+// Partition of the products of one x. No sum depends on the partition.
 struct AmxCut {
-  int64_t k, x_rows, w_rows;  // x_rows: at a time; w_rows: in a task, at most
+  int64_t k, x_rows, w_rows;  // x_rows: at a time; w_rows: most per task
 
   AmxCut(const Matrix& x, std::span<const Product> products, int threads) : k(x.cols) {
     x_rows = round_up(ceil_div(x.rows, ceil_div(x.rows, kAmxRows)), kAmxBlock);
@@ -103,21 +98,21 @@ struct AmxCut {
     w_rows = round_up(ceil_div(all, tasks), kAmxBlock);
   }
 
-  // Tasks of multiplying, in a product.
+  // Multiply tasks of a product.
   int64_t tasks(const Product& product) const { return ceil_div(product.w.rows, w_rows); }
 
   int64_t column_blocks() const { return ceil_div(k, kAmxColumns); }
   int64_t columns(int64_t block) const { return std::min(kAmxColumns, k - block * kAmxColumns); }
   int64_t tiles(int64_t block) const { return ceil_div(columns(block), kTileColumns); }
 
-  // Bytes for x_rows rows of x; for a thread's sums, and with them its two panels of w and a block of no use.
+  // Bytes of x_rows packed rows of x; of a thread's sums; of these sums, two panels of w and a dummy block.
   int64_t packed_bytes() const { return round_up(k, kTileColumns) * x_rows * 2; }
   int64_t sums_bytes() const { return w_rows * x_rows * 4; }
   int64_t thread_bytes() const { return 2 * kAmxPanelBytes + sums_bytes() + kAmxBlockBytes; }
 };
 
-// One product of at most cut.x_rows rows of x, all of which share what pack() makes of x. scratch:
-// cut.packed_bytes(), then cut.thread_bytes() for each thread; aligned to 64 bytes.
+// One product of at most cut.x_rows rows of x; all products share the packed x. scratch: cut.packed_bytes(),
+// then cut.thread_bytes() per thread; aligned to 64 bytes.
 template <class Tiles>
 class AmxProduct {
  public:
@@ -131,10 +126,10 @@ class AmxProduct {
         scratch_(scratch),
         x_blocks_(ceil_div(x.rows, kAmxBlock)) {}
 
-  // First every task of packing, then every one of multiplying (cut.tasks), in any order and by any thread.
+  // Order: all pack tasks first, then all multiply tasks (cut.tasks), in any order and on any thread.
   int64_t pack_tasks() const { return x_blocks_ * cut_.column_blocks(); }
 
-  // Rows that are missing in the last block stay what they were: they reach rows of sums that nobody stores.
+  // Missing rows of the last block stay uninitialised; their sums are never stored.
   void pack(int64_t task) const {
     const int64_t block = task % cut_.column_blocks(), x_block = task / cut_.column_blocks();
     const Matrix x = x_.column_range(block * kAmxColumns, cut_.columns(block));
@@ -146,7 +141,7 @@ class AmxProduct {
     }
   }
 
-  // Rows of w from task * cut.w_rows on: panel by panel, all of them for each block of columns.
+  // Multiplies rows of w from task * cut.w_rows on: all panels for each block of columns.
   void multiply(int64_t task, int thread) const {
     const int64_t first = task * cut_.w_rows, count = std::min(cut_.w_rows, w_.rows - first);
     const int64_t panels = ceil_div(count, kAmxBlock), n = panels * cut_.column_blocks();
@@ -178,16 +173,16 @@ class AmxProduct {
 
  private:
   struct Panel {
-    int64_t block = 0, row = 0, rows = 0, tiles = 0;  // tiles: of 16 rows each, of all its columns
-    int64_t index = 0, count = 0;                     // in the task, of a block of columns
+    int64_t block = 0, row = 0, rows = 0, tiles = 0;  // tiles: 16 rows each, over all columns
+    int64_t index = 0, count = 0;                     // in the task, per block of columns
   };
-  // The place of a block's sums, and of its results once they are complete; else no rows.
+  // Address of a block's sums, and its part of out once the sums are complete; else no rows.
   struct Sums {
     char* at;
     Matrix out;
   };
 
-  // A panel against all blocks of x, while the next is fetched, and made of quantised weights.
+  // Multiplies a panel by all blocks of x; meanwhile prefetches, or dequantizes, the next panel.
   void multiply_panel(const Panel& now, const Panel& after, const char* panel, char* next, char* sums,
                       Sums& before) const {
     const int64_t make_step = w_.tiled ? 0 : ceil_div(after.tiles, x_blocks_);
@@ -202,7 +197,7 @@ class AmxProduct {
         multiply_amx_block<Tiles>(packed_x(now.block, x), panel, steps, now.block == 0, sums, before.at,
                                   beside);
       };
-      // The usual block, 512 rows by 256 columns: constant counts of lines make it 15 to 20 % faster.
+      // Usual block, 512 rows by 256 columns: constant line counts are 15 to 20 % faster.
       if (ahead.w_lines == 2 * steps && ahead.x_lines == 4 * steps) {
         multiply([&](int64_t t) {
           const char *w_lines = ahead.w + t * 2 * 64, *x_lines = ahead.x + t * 4 * 64;
@@ -224,7 +219,7 @@ class AmxProduct {
     }
   }
 
-  // Shares of the next panel and of the next block of x, to fetch during block x of panel `now`.
+  // Lines of the next panel and the next block of x to prefetch during block x of panel `now`.
   AmxAhead ahead_of(const Panel& now, const Panel& after, int64_t x) const {
     const int64_t steps = now.tiles / 2;
     const auto share = [steps](int64_t lines, int64_t index, int64_t shares, int64_t& step, int64_t& count) {
@@ -239,7 +234,7 @@ class AmxProduct {
       ahead.x = packed_x(now.block + 1, 0) +
                 share(lines, now.index * x_blocks_ + x, now.count * x_blocks_, ahead.x_step, ahead.x_lines);
     }
-    // Quantised, 16 rows lie in one stream, which the processor fetches ahead by itself.
+    // 16 quantized rows are one stream, which the hardware prefetcher handles.
     if (w_.tiled && after.tiles > 0) {
       ahead.w =
           tiled_w(after) + share(after.tiles * (kTileBytes / 64), x, x_blocks_, ahead.w_step, ahead.w_lines);
@@ -258,8 +253,8 @@ class AmxProduct {
     return scratch_ + tiles * kStepBytes;
   }
 
-  // A tile of a panel, [tile of columns][2 tiles] of [pair of columns][row], of quantised weights. Rows and
-  // columns begin where a tile and a group of them do; missing rows are zero.
+  // Dequantizes a tile of a panel, [tile of columns][2 tiles] of [pair of columns][row]. Rows and columns
+  // start at a tile and a group of w; missing rows are zero.
   void make_tile(const Panel& panel, int64_t tile, char* to) const {
     static_assert(kTileRows == kQuantRows && kTileColumns == kQuantGroup);
     const int64_t row = panel.row + tile % 2 * kTileRows,
@@ -274,14 +269,13 @@ class AmxProduct {
 
   const AmxCut cut_;
   const Matrix x_, w_, bias_, out_;
-  const QuantBlock of_block_;  // of w, where it is quantised
+  const QuantBlock of_block_;  // of quantized w
   char* scratch_;
   int64_t x_blocks_;
 };
 
-// Output columns of the panels of 32 rows [first, last) of a tiled w for at most kTileRows rows of x, which
-// are bf16 and filled up with zeros to whole tiles (rounded_rows): the sums of a product of many rows, bit by
-// bit, at the speed of memory.
+// Output columns of panels [first, last) of a tiled w (32 rows each) for at most kTileRows bf16 rows of x,
+// zero-padded to whole tiles (rounded_rows). Bitwise identical to the product of many rows, at memory speed.
 template <class Tiles>
 void multiply_few_rows(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last) {
   constexpr int64_t kAhead = kTileBytes;
@@ -318,10 +312,8 @@ inline size_t amx_scratch_bytes(const Matrix& x, std::span<const Product> produc
   return static_cast<size_t>(cut.packed_bytes() + threads * cut.thread_bytes());
 }
 
-// gemm(). Subnormal values are taken for zero, as the instruction has it, and what an infinity takes part in
-// may be NaN.
-// for_each(count, body) calls body(task, thread) for each task in [0, count), with thread < threads, and
-// returns when all are done.
+// gemm() on AMX. The instruction treats subnormals as zero; sums with an infinity may be NaN. for_each(count,
+// body) calls body(task, thread) for each task in [0, count), thread < threads, and waits for all.
 template <class Tiles, class ForEach>
 void amx_product(const Matrix& x, std::span<const Product> products, void* scratch, int threads,
                  const ForEach& for_each) {

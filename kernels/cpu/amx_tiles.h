@@ -1,16 +1,13 @@
 #pragma once
 #include <cstdint>
 
-// The instructions of AMX that the bf16 product uses. They are written out here because the compilers' own
-// intrinsics are macros, which take no template argument as a tile's number, and because those of GCC before
-// 14 say neither that a load reads memory nor that LDTILECFG reads 64 bytes (GCC bug 114098): stores that
-// prepare the operands may be moved behind them, or dropped.
-//
-// A kernel takes the instructions as a template argument; the tests give it an emulation with the same names
-// (tests/kernels/amx_emulation.h), which runs on any processor.
+// AMX instructions of the bf16 product, as inline assembly. Intrinsics are macros without template arguments
+// as tile numbers. In GCC before 14 they also hide that a load reads memory and LDTILECFG reads 64 bytes (GCC
+// bug 114098): operand stores may be reordered or dropped. Kernels take the instructions as a template
+// argument; tests pass an emulation (tests/kernels/amx_emulation.h), which runs on any processor.
 namespace lariat::cpu {
 
-// LDTILECFG reads this: the shape of every tile, in bytes per row and rows.
+// Operand of LDTILECFG: bytes per row and rows of every tile.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -21,12 +18,12 @@ struct alignas(64) TileConfig {
 static_assert(sizeof(TileConfig) == 64);
 
 constexpr int kTiles = 8;           // registers
-constexpr int64_t kTileRows = 16;   // of the largest tile: 16 rows of 64 bytes
-constexpr int64_t kTilePairs = 16;  // of bf16 in a row, or f32 sums
+constexpr int64_t kTileRows = 16;   // of the largest tile, 64 bytes each
+constexpr int64_t kTilePairs = 16;  // pairs of bf16, or f32 sums, in a row
 constexpr int64_t kTileColumns = 2 * kTilePairs;
 constexpr int64_t kTileBytes = kTileRows * kTileColumns * 2;
 
-// Every tile as large as it can be.
+// Every tile at its maximum size.
 constexpr TileConfig full_tiles() {
   TileConfig config;
   for (int t = 0; t < kTiles; ++t) {
@@ -36,14 +33,14 @@ constexpr TileConfig full_tiles() {
   return config;
 }
 
-// Tiles of an operand: 2 of them, `half` bytes apart, at each step, `step` bytes further each time.
+// Tiles of an operand: 2 per step, `half` bytes apart; steps are `step` bytes apart.
 struct TilePlaces {
   const char* at;
   int64_t stride, half, step;
 };
 
-// The 2 x 2 tiles of sums at `corner` (upper left, upper right, lower left, lower right), rows `stride` bytes
-// apart, += the 2 tiles at a times the 2 at b over `depth` steps; zero: from nothing.
+// 2 x 2 tiles of sums at `corner` (upper left, upper right, lower left, lower right), rows `stride` bytes
+// apart, += the 2 tiles of a times the 2 of b over `depth` steps. zero: sums start at 0.
 template <class Tiles>
 void multiply_tiles(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero,
                     char* const (&corner)[4], int64_t stride) {
@@ -77,17 +74,17 @@ void multiply_tiles(const TilePlaces& a, const TilePlaces& b, int64_t depth, boo
 
 #if defined(__x86_64__)
 
-// Only where has_amx_bf16(). All state belongs to the calling thread.
+// Requires has_amx_bf16(). All state belongs to the calling thread.
 struct AmxTiles {
   static void configure(const TileConfig& config) { asm volatile("ldtilecfg %0" ::"m"(config) : "memory"); }
-  // Back to the state of a thread that never had tiles: a switch of threads saves nothing then.
+  // Resets the tile state, so that context switches need not save it.
   static void release() { asm volatile("tilerelease" ::: "memory"); }
 
   template <int kTo>
   static void zero() {
     asm volatile("tilezero %%tmm%c0" ::"i"(kTo));
   }
-  // stride: bytes from row to row in memory.
+  // stride: bytes between rows in memory.
   template <int kTo>
   static void load(const void* from, int64_t stride) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(kTo) : "memory");
@@ -101,7 +98,7 @@ struct AmxTiles {
   static void dot() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
   }
-  // Brings a line of 64 bytes into the second-level cache, or the first; never faults.
+  // Prefetches a 64-byte line into L2, or L1; never faults.
   static void fetch(const void* line) { __builtin_prefetch(line, 0, 2); }
   static void fetch_near(const void* line) { __builtin_prefetch(line, 0, 3); }
 };

@@ -1,5 +1,4 @@
-// A step of the online softmax and widened copies of the cache, per instruction set: what both attention
-// kernels share.
+// Online softmax step and widened copies of the cache, per instruction set, shared by both attention kernels.
 #if defined(LARIAT_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LARIAT_KERNELS_CPU_ATTENTION_INL_H_
 #undef LARIAT_KERNELS_CPU_ATTENTION_INL_H_
@@ -20,10 +19,10 @@ namespace lariat::HWY_NAMESPACE {
 
 constexpr int64_t kLanes = hn::MaxLanes(F32());
 template <int64_t kRows>
-constexpr int64_t kPositions = kLanes / kRows;  // of a vector of kRows rows
+constexpr int64_t kPositions = kLanes / kRows;  // per vector of kRows rows
 
-// Vectors of kRows rows side by side: lane j * kRows + r is row r at position j of the kLanes / kRows that a
-// vector holds, so that floats lie as [position][row].
+// Vectors of kRows rows side by side: lane j * kRows + r is row r at position j of kLanes / kRows. Floats are
+// in [position][row] order.
 
 // value(r, j) in every lane.
 template <int64_t kRows, class Value>
@@ -33,7 +32,7 @@ HWY_INLINE VF32 RowLanes(const Value& value) {
   return hn::Load(F32(), lanes);
 }
 
-// value(r) in every lane of row r; it is called once for each.
+// value(r) in every lane of row r; called once per row.
 template <int64_t kRows, class Value>
 HWY_INLINE VF32 OfRows(const Value& value) {
   if constexpr (kRows == 1) return hn::Set(F32(), value(0));
@@ -42,7 +41,7 @@ HWY_INLINE VF32 OfRows(const Value& value) {
   return RowLanes<kRows>([&](int64_t r, int64_t /*j*/) { return rows[r]; });
 }
 
-// The position of every lane of the first vector.
+// Position of every lane of the first vector.
 template <int64_t kRows>
 HWY_INLINE VF32 LanePositions() {
   return RowLanes<kRows>([](int64_t /*r*/, int64_t j) { return static_cast<float>(j); });
@@ -66,7 +65,7 @@ HWY_INLINE VF32 SwapLanes(VF32 x) {
 #endif
 }
 
-// Every lane gets what op makes of all positions of its row.
+// Reduces all positions of a row by op; every lane gets the result of its row.
 template <int64_t kRows, int64_t kDistance = kLanes / 2, class Op>
 HWY_INLINE VF32 FoldPositions(VF32 x, const Op& op) {
   if constexpr (kDistance >= kRows) {
@@ -76,16 +75,14 @@ HWY_INLINE VF32 FoldPositions(VF32 x, const Op& op) {
   }
 }
 
-// Where rows of a task, side by side, have their scores: positions [first, last) from `base` on, relative to
-// it and multiples of kLanes, as [kAttentionKeys][kRows].
+// Scores of adjacent rows, [kAttentionKeys][kRows]: positions [first, last) from `base`, multiples of kLanes.
 struct Scored {
-  int64_t row;   // the first; those behind the task's last are computed and left alone
+  int64_t row;   // first row; rows after the task's last are computed and ignored
   int64_t base;  // a multiple of kAttentionKeys
   int64_t first, last;
 };
 
-// ALiBi: slope * (position of the key - position of the row) is added. A distance is an integer, and exact in
-// f32 up to 2^24.
+// ALiBi: adds slope * (key position - row position). The integer distance is exact in f32 up to 2^24.
 template <int64_t kRows>
 HWY_NOINLINE void AddDistances(const AttentionTask& task, const Scored& at, float* scores) {
   const F32 d;
@@ -99,7 +96,7 @@ HWY_NOINLINE void AddDistances(const AttentionTask& task, const Scored& at, floa
   }
 }
 
-// -inf where a row does not see: before or behind its own range, behind the task's share.
+// Sets scores outside a row's range or after the task's share to -inf.
 template <int64_t kRows>
 HWY_INLINE void HideUnseen(const AttentionTask& task, const Scored& at, float* scores) {
   const F32 d;
@@ -121,7 +118,7 @@ HWY_INLINE void HideUnseen(const AttentionTask& task, const Scored& at, float* s
   }
 }
 
-// Makes one of terms[0], ..., terms[kCount - 1] by op: each is joined with the one half of them further on.
+// Reduces terms[0], ..., terms[kCount - 1] by op, in halves.
 template <int64_t kCount, class Op>
 HWY_INLINE VF32 FoldTerms(VF32* terms, const Op& op) {
   if constexpr (kCount > 1) {
@@ -131,9 +128,9 @@ HWY_INLINE VF32 FoldTerms(VF32* terms, const Op& op) {
   return terms[0];
 }
 
-// The scores become exp(score - max[row]), zero where the row does not see; max and sum of the rows are
-// brought up to date. factors[r] is what was accumulated before is to be multiplied with. Weights are summed
-// up by their position modulo kLanes first, so that a row's sum has the same bits however many are beside it.
+// Converts scores to exp(score - max[row]), 0 if hidden, and updates max and sum of the rows. factors[r]
+// rescales earlier accumulators. Weights are summed by position modulo kLanes first: a row's sum is bitwise
+// identical for any number of rows.
 template <int64_t kRows>
 HWY_NOINLINE void SoftmaxStep(const AttentionTask& task, const Scored& at, float* scores, float* factors) {
   const F32 d;
@@ -156,8 +153,7 @@ HWY_NOINLINE void SoftmaxStep(const AttentionTask& task, const Scored& at, float
     });
   }
   const VF32 max = FoldPositions<kRows>(FoldTerms<kRows>(terms, larger), larger);
-  // A row that has seen nothing so far has weights that are all exp(-inf) = 0, where exp(-inf - -inf) were
-  // NaN.
+  // A row without any visible key has weights exp(-inf) = 0; exp(-inf - -inf) would be NaN.
   const VF32 nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
   const VF32 origin = hn::IfThenZeroElse(hn::Eq(max, nothing), max);
   const auto plus = [](VF32 a, VF32 b) LARIAT_INLINE_BODY { return hn::Add(a, b); };
@@ -182,7 +178,7 @@ HWY_NOINLINE void SoftmaxStep(const AttentionTask& task, const Scored& at, float
   store(factor, factors);
 }
 
-// One head's keys and values from some position on, in any dtype.
+// Keys and values of one head from a position on, in any dtype.
 struct Stored {
   void* k;
   void* v;
@@ -190,7 +186,7 @@ struct Stored {
   const float* v_scales;  // of kQ8 values, else null
 };
 
-// Position `base` of the task's head in its page.
+// Keys and values of the task's head in its page, from position `base` on.
 HWY_INLINE Stored StoredAt(const AttentionTask& task, int64_t base) {
   const KvLayer& layer = *task.layer;
   void* const page = task.pages[base / kKvPage];
@@ -202,7 +198,7 @@ HWY_INLINE Stored StoredAt(const AttentionTask& task, int64_t base) {
           q8 ? &scale_of_value(layer, layer.values(page), task.kv_head, base) : nullptr};
 }
 
-// Positions [first, last) of src ([kAttentionKeys][head_dim]) as f32, each padded with zeros to `stride`.
+// Widens positions [first, last) of src ([kAttentionKeys][head_dim]) to f32, zero-padded to `stride`.
 HWY_NOINLINE inline void Widen(void* src, DType dtype, int64_t first, int64_t last, int64_t head_dim,
                                int64_t stride, float* out) {
   const F32 d;
@@ -218,7 +214,7 @@ HWY_NOINLINE inline void Widen(void* src, DType dtype, int64_t first, int64_t la
   });
 }
 
-// Loads values, which have scales if they are kQ8.
+// Widens values; kQ8 values have scales.
 HWY_NOINLINE inline void WidenValues(const Stored& stored, int64_t first, int64_t last, int64_t head_dim,
                                      int64_t stride, float* out) {
   if (stored.v_scales == nullptr) {

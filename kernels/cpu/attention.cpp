@@ -6,8 +6,8 @@
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/integers.h"
+#include "kernels/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cpp"
@@ -25,7 +25,7 @@ void Scale(float* x, size_t n, float factor) {
   }
 }
 
-// One query head, rotated and scaled, followed by zeros up to `padded`.
+// Rotates and scales one query head, zero-padded to `padded`.
 void PrepareQuery(const float* q, const RopeTable& rope, int64_t row, float scale, size_t head_dim,
                   size_t padded, float* out) {
   const auto rotary = static_cast<size_t>(rope.rotary_dim);
@@ -57,15 +57,15 @@ HWY_EXPORT(AddScaled);
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-// From so many query rows per KV head on, widening a block of the cache once is cheaper than converting it in
-// registers for every few rows (measured on Zen 4, head_dim 64: equal at some 20 rows).
+// From this many query rows per KV head, widening a cache block once is cheaper than converting it in
+// registers for every few rows (Zen 4, head_dim 64: equal at about 20 rows).
 constexpr int64_t kBlockRows = 24;
-// Query rows of one task of a prefill: enough to widen each block for, few enough to stay in the L2 cache.
+// Query rows of a prefill task: enough to amortise widening, few enough for L2.
 constexpr int64_t kTaskRows = 192;
 constexpr int64_t kTiledTaskRows = 512;       // the same for attention_tiles, which takes a page at a time
-constexpr int64_t kThreadProducts = 1 << 18;  // that are worth a thread
+constexpr int64_t kThreadProducts = 1 << 18;  // worth a thread
 
-// One call of attention.
+// Arguments of one attention call.
 struct Call {
   const Matrix& q;
   std::span<const KeyRange> ranges;
@@ -77,26 +77,26 @@ struct Call {
   int64_t group = params.n_heads / layer.n_kv_heads;
   int64_t stride = padded_head_dim(layer.head_dim);
   int64_t value_dim = out.cols / params.n_heads;
-  // Whether blocks go through attention_tiles.
+  // Whether attention_tiles computes the blocks.
   bool tiles = cpu::has_tiled_attention(layer) && value_dim % 32 == 0;
 };
 
-// A task and where its rows belong.
+// Task and the location of its rows.
 struct Share {
   AttentionTask task;
-  bool block = false;             // by attention_block
-  int64_t first_row = 0;          // of the step: the task's first token
-  int64_t part = 0, n_parts = 1;  // which part of the positions its rows see; 1: all of them
-  int64_t memory = 0;             // of a part: where its floats begin
+  bool block = false;             // computed by attention_block
+  int64_t first_row = 0;          // the task's first token in the step
+  int64_t part = 0, n_parts = 1;  // part of the visible positions; n_parts 1: all
+  int64_t memory = 0;             // of a part: offset of its floats
 };
 
-// How a call is cut. A part keeps what it has summed up until all parts of its rows are done, in memory of
-// its own; tasks over all positions work in their thread's memory, one after the other.
+// Partition of a call. Each part owns its accumulators until all parts of its rows are done; tasks over all
+// positions reuse their thread's memory.
 struct Plan {
   std::vector<Share> shares;
-  int64_t part_floats = 0;    // of all parts together
+  int64_t part_floats = 0;    // total of all parts
   int64_t worker_floats = 0;  // of the largest task over all positions
-  int64_t products = 0;       // multiply-adds of the call, roughly
+  int64_t products = 0;       // approximate multiply-adds of the call
 };
 
 int64_t padded_rows(const Call& call, int64_t rows) {
@@ -104,20 +104,20 @@ int64_t padded_rows(const Call& call, int64_t rows) {
   return std::max(round_up(rows, kAttentionBlockTile), round_up(rows, kAttentionStreamTile));
 }
 
-// The memory of a task: queries, accumulators, maxima and sums of its rows, and scratch.
+// Floats of a task: queries, accumulators, maxima and sums of its rows, and scratch.
 int64_t task_floats(const Call& call, int64_t rows) {
   const int64_t scratch =
       call.tiles ? cpu::TiledMemory(rows, call.layer, nullptr).bytes / 4 : attention_scratch(call.stride);
   return round_up<int64_t>(2 * padded_rows(call, rows) * (call.stride + 1) + scratch, 16);
 }
 
-// The head of a task's row.
+// Query head of a task's row.
 int64_t head_of(const Call& call, const Share& share, int64_t row) {
   return share.task.kv_head * call.group + row % call.group;
 }
 
-// Gives a task its memory and a clean start, or that of attention sinks: a weight without a value. Maxima of
-// tiles are integers, in units of log2.
+// Assigns memory to a task and initialises it; attention sinks are a weight without a value. Maxima of tiles
+// are integers, in log2 units.
 void prepare(const Call& call, Share& share, float* memory) {
   AttentionTask& task = share.task;
   const int64_t rows = padded_rows(call, task.rows);
@@ -137,7 +137,7 @@ void prepare(const Call& call, Share& share, float* memory) {
   }
 }
 
-// Points a task at its part of a range, with the queries rotated for it. false: it has none.
+// Sets a task's part of a range and rotates its queries. Returns false if the part is empty.
 bool enter_range(const Call& call, const KeyRange& range, Share& share) {
   AttentionTask& task = share.task;
   task.layer = range.second ? &call.second : &call.layer;
@@ -160,7 +160,7 @@ bool enter_range(const Call& call, const KeyRange& range, Share& share) {
   return true;
 }
 
-// out = sum of the parts / sum of their sums, each part brought onto the common maximum.
+// out = sum of the parts / sum of their weights, each part rescaled to the common maximum.
 void write_rows(const Call& call, const Share* parts) {
   const int64_t value_dim = call.value_dim, n_parts = parts->n_parts;
   for (int64_t row = 0; row < parts->task.rows; ++row) {
@@ -179,13 +179,13 @@ void write_rows(const Call& call, const Share* parts) {
   }
 }
 
-// All rows that a sequence has in the step go through one kernel, however they are cut into tasks.
+// All rows of a sequence in a step use one kernel, whatever the partition.
 bool takes_blocks(const Call& call, const StepSequence& sequence) {
   return sequence.n_tokens * call.group >= kBlockRows;
 }
 
-// Tokens [first, first + count) of a sequence whose rows start at first_row, and the query heads of one KV
-// head, over all positions so far.
+// Task of tokens [first, first + count) of a sequence with rows from first_row on, for the query heads of one
+// KV head, over all positions.
 Share share_of(const Call& call, const StepSequence& sequence, int64_t first_row, int64_t kv_head,
                int64_t first, int64_t count) {
   Share share;
@@ -207,7 +207,7 @@ int64_t tokens_per_task(const Call& call) {
   return std::max<int64_t>(1, (call.tiles ? kTiledTaskRows : kTaskRows) / call.group);
 }
 
-// Many tokens: each task takes some of them over all positions. The last tokens see most and come first.
+// Many tokens: each task takes some tokens over all positions. The last tokens see the most and come first.
 void plan_tokens(const Call& call, const StepSequence& sequence, int64_t first_row, Plan& plan) {
   const int64_t tokens = tokens_per_task(call), heads = call.layer.n_kv_heads;
   for (int64_t chunk = ceil_div(sequence.n_tokens, tokens) - 1; chunk >= 0; --chunk) {
@@ -221,8 +221,8 @@ void plan_tokens(const Call& call, const StepSequence& sequence, int64_t first_r
   plan.products += heads * positions * sequence.n_tokens * call.group * call.stride;
 }
 
-// Few tokens: the positions are split as if the threads had nothing else to do, so that a sequence gives the
-// same alone and beside others.
+// Few tokens: splits the positions as if the threads had no other work, so that a sequence's result does not
+// depend on other sequences.
 void plan_positions(const Call& call, const StepSequence& sequence, int64_t first_row, int threads,
                     Plan& plan) {
   const int64_t heads = call.layer.n_kv_heads;
@@ -254,7 +254,7 @@ void plan_positions(const Call& call, const StepSequence& sequence, int64_t firs
 void make_plan(const Call& call, std::span<const StepSequence> step, int threads, Plan& plan) {
   plan.shares.clear();
   plan.part_floats = plan.worker_floats = plan.products = 0;
-  for (const bool many : {true, false}) {  // the larger tasks first
+  for (const bool many : {true, false}) {  // larger tasks first
     int64_t row = 0;
     for (const StepSequence& sequence : step) {
       if (sequence.n_tokens > 0 && many == (sequence.n_tokens >= 2 * tokens_per_task(call))) {
@@ -271,7 +271,7 @@ void CpuBackend::attention(const Step& step, const Matrix& q, std::span<const Ke
                            const KvLayer& layer, const AttentionParams& params, const Matrix& out) {
   const Call call{q, ranges, layer, params, out};
   static thread_local Plan kept;  // a decode step allocates nothing
-  Plan& plan = kept;              // this thread's, for the whole team
+  Plan& plan = kept;              // of this thread, shared with its team
   make_plan(call, step.sequences, threads_, plan);
   for (const StepSequence& sequence : step.sequences) {
     if (sequence.n_tokens > 0)

@@ -11,12 +11,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// A tile of kRows x kWide vectors and its operands fill the registers: 32 of them with AVX-512, else 16.
+// kRows x kWide vectors and their operands fill the registers: 32 with AVX-512, else 16.
 constexpr int64_t kRows = kAttentionBlockTile;
 constexpr int64_t kWide = kLanes >= 16 ? 4 : 2;
 
-// c[r][i] = c[r][i] * factors[r] + sum_k a[r][k] b[k][i] over kVectors vectors of i; c starts at zero where
-// there are no factors. This loop is where a prefill spends its time, both for Q K^T and for P V.
+// c[r][i] = c[r][i] * factors[r] + sum_k a[r][k] b[k][i] over kVectors vectors of i; c starts at zero without
+// factors. Hot loop of a prefill, for Q K^T and P V.
 template <int64_t kVectors>
 HWY_NOINLINE void Multiply(const float* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT b,
                            int64_t b_stride, int64_t depth, const float* factors, float* HWY_RESTRICT c,
@@ -45,7 +45,7 @@ HWY_NOINLINE void Multiply(const float* HWY_RESTRICT a, int64_t a_stride, const 
   });
 }
 
-// The same over `cols` columns of b and c, a multiple of kLanes.
+// Multiply over `cols` columns of b and c, a multiple of kLanes.
 void MultiplyColumns(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t depth,
                      const float* factors, float* c, int64_t c_stride, int64_t cols) {
   int64_t i = 0;
@@ -55,9 +55,8 @@ void MultiplyColumns(const float* a, int64_t a_stride, const float* b, int64_t b
   for (; i < cols; i += kLanes) Multiply<1>(a, a_stride, b + i, b_stride, depth, factors, c + i, c_stride);
 }
 
-// out[i][key] = src[key][i] as f32, for whole vectors of positions around [first, last) (src and out have
-// kAttentionKeys of them) and head_dim rounded up to whole vectors. Positions that are not in the cache yet
-// give columns nobody uses.
+// out[i][key] = src[key][i] as f32, for whole vectors of positions around [first, last) and head_dim rounded
+// up to whole vectors. src and out have kAttentionKeys positions; columns of uncached positions are unused.
 template <typename T>
 HWY_NOINLINE void WidenTransposed(const T* src, int64_t first, int64_t last, int64_t head_dim, float* out) {
   const F32 d;
@@ -79,16 +78,16 @@ HWY_NOINLINE void WidenTransposed(const T* src, int64_t first, int64_t last, int
   }
 }
 
-// kAttentionKeys positions, widened: keys [stride][kAttentionKeys], values [kAttentionKeys][stride].
+// Widened kAttentionKeys positions: keys [stride][kAttentionKeys], values [kAttentionKeys][stride].
 struct WideBlock {
   const float* keys;
   const float* values;
-  int64_t base;         // the first position
-  int64_t first, last;  // relative to base: what some row sees
+  int64_t base;         // first position
+  int64_t first, last;  // visible to some row, relative to base
 };
 
-// kRows rows from `row` on over one block, of which they see [first, last) at most: what is outside has no
-// weight, so that a row's bits do not depend on the rows beside it. Rows from `end` on are left as they are.
+// Attention of kRows rows from `row` on over one block. Hidden positions have no weight, so a row's bits do
+// not depend on other rows. Rows from `end` on stay unchanged.
 HWY_NOINLINE void AttendTile(const AttentionTask& task, const WideBlock& block, int64_t row, int64_t end) {
   const int64_t first = std::max(block.first, task.begin(row) - block.base);
   const int64_t last = std::min(block.last, task.end(std::min(row + kRows, end) - 1) - block.base);
@@ -125,7 +124,7 @@ void Block(const AttentionTask& task) {
     WithDType(stored.k, stored.k_dtype,
               [&](const auto* k) HWY_ATTR { WidenTransposed(k, block.first, block.last, head_dim, keys); });
     WidenValues(stored, block.first, block.last, head_dim, task.stride, values);
-    // Earlier tokens do not see this block yet, later ones may have left it behind.
+    // Earlier tokens do not see this block yet; the window of later tokens may start after it.
     while (first_row < task.rows && task.end(first_row) <= base) first_row += task.group;
     while (last_row < task.rows && task.begin(last_row) < base + kAttentionKeys) last_row += task.group;
     for (int64_t row = first_row; row < last_row; row += kRows) AttendTile(task, block, row, last_row);

@@ -12,24 +12,23 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// kAttentionKeys positions of one head, of which some row sees [first, last).
+// kAttentionKeys positions of one head; some row sees [first, last).
 struct Span {
-  int64_t base;         // the first position
+  int64_t base;         // first position
   int64_t first, last;  // relative to base
-  int64_t stride;       // elements from one position to the next: a multiple of the vector length
+  int64_t stride;       // elements between positions: a multiple of the vector length
 
-  // The scores that are computed: whole vectors of any number of rows.
+  // Computed scores: whole vectors for any number of rows.
   int64_t scored_first() const { return first / kLanes * kLanes; }
   int64_t scored_last() const { return round_up(last, kLanes); }
 };
 
-// Vectors of a head whose sums over positions fill the registers, with four rows: 32 of them with AVX-512,
-// else 16.
+// Vectors of a head whose sums fill the registers with four rows: 32 with AVX-512, else 16.
 constexpr int64_t kWide = kLanes >= 16 ? 4 : 2;
 
 // Lane i of the result is the sum of the lanes of tile[i].
 #if HWY_TARGET == HWY_AVX2
-// Twice inside of the halves, which costs half of what moving lanes across them does, then the halves.
+// Adds twice within the halves, at half the cost of crossing them, then adds the halves.
 template <int64_t kCount>
 HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
   static_assert(kCount == 8);
@@ -64,14 +63,12 @@ HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
 }
 #endif
 
-// Rows that share a pass over the keys. Eight fill the registers where there are 16 of eight lanes, and widen
-// each key once for all of them; with AVX-512 four were as fast.
+// Rows per pass over the keys. Eight fill 16 registers of eight lanes; with AVX-512 four are as fast.
 constexpr int64_t kTileRows = kLanes >= 16 ? 4 : kLanes;
 static_assert(kTileRows <= kAttentionStreamTile);
 
-// The next kAttentionKeys positions, bytes of one: asked for while these are multiplied, some microseconds
-// before their turn, as many rows give the processor so much to do with each that it does not look ahead by
-// itself. No bytes: nothing is asked for.
+// Next kAttentionKeys positions and their bytes, prefetched some microseconds ahead: with many rows, the
+// hardware prefetcher does not run ahead. 0 bytes: no prefetch.
 struct Ahead {
   const char* k = nullptr;
   const char* v = nullptr;
@@ -88,8 +85,8 @@ struct Ahead {
   }
 };
 
-// scores[j][r] = q[r] . keys[j] for kRows query rows; keys are taken so many at a time that the tile has one
-// accumulator per lane of the vector that its sums end up in.
+// scores[j][r] = q[r] . keys[j] for kRows query rows. The number of keys per tile gives one accumulator per
+// lane of the result vector.
 template <int64_t kRows, typename T>
 HWY_NOINLINE void Scores(const float* q, int64_t q_stride, const T* keys, const Span& span, const Ahead ahead,
                          float* scores) {
@@ -116,7 +113,7 @@ HWY_NOINLINE void Scores(const float* q, int64_t q_stride, const T* keys, const 
 }
 
 // acc[r] = acc[r] * factors[r] + sum_j weights[j][r] values[j] over kVectors vectors of the head, for kRows
-// of the kTile rows that weights lie side by side of.
+// of the kTile adjacent rows in `weights`.
 template <int64_t kRows, int64_t kTile, int64_t kVectors, typename T>
 HWY_NOINLINE void Values(const float* weights, const float* factors, const T* values, const Span& span,
                          float* acc, int64_t acc_stride) {
@@ -159,7 +156,7 @@ void WeighRows(const float* weights, const float* factors, const T* values, cons
   }
 }
 
-// kRows rows from `row` on over one block. q, max, sum and acc are there for all of them.
+// Attention of kRows rows from `row` on over one block; all of them need q, max, sum and acc.
 template <int64_t kRows>
 void AttendTile(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead& ahead,
                 int64_t row) {
@@ -176,7 +173,7 @@ void AttendTile(const AttentionTask& task, const Stored& stored, const Span& spa
   });
 }
 
-// Up to kMost rows from `row` on in a tile of as few as hold them: kMost, half of it, ...
+// Attention of up to kMost rows from `row` on, in the smallest sufficient tile: kMost, kMost / 2, ...
 template <int64_t kMost>
 void AttendRows(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead& ahead,
                 int64_t row) {

@@ -4,36 +4,34 @@
 
 namespace lariat {
 
-// Positions that attention works on at a time; divides kKvPage.
+// Positions per attention block; divides kKvPage.
 inline constexpr int64_t kAttentionKeys = 64;
 
-// The share of one thread: query rows of one KV head over positions of one KeyRange. Row r is query head
-// kv_head * group + r % group of token r / group. What these positions add to is left as the online softmax
-// holds it,
+// One thread's share: query rows of one KV head over positions of one KeyRange. Row r is query head kv_head *
+// group + r % group of token r / group. The result is the state of the online softmax,
 //   max[r], sum[r] = sum_j exp(s[r][j] - max[r]), acc[r] = sum_j exp(s[r][j] - max[r]) V[j],
-// so that the next range goes on from there, and shares can be merged; s is what SoftmaxStep makes of the
-// scaled product.
+// so that the next range continues it and shares can be merged; s is the score after SoftmaxStep.
 struct AttentionTask {
   const KvLayer* layer = nullptr;
-  void* const* pages = nullptr;  // of StepSequence
+  void* const* pages = nullptr;  // from StepSequence
   int64_t kv_head = 0;
   int64_t group = 1;                    // query heads per KV head
   int64_t rows = 0;                     // tokens * group
   int64_t first_position = 0;           // of row 0
-  float softcap = 0.0F;                 // of AttentionParams
-  const float* slopes = nullptr;        // of ALiBi: one per query head of the group; null: none
-  KeyEdge first_seen, last_seen;        // of the KeyRange
+  float softcap = 0.0F;                 // from AttentionParams
+  const float* slopes = nullptr;        // ALiBi: one per query head of the group; null: none
+  KeyEdge first_seen, last_seen;        // from the KeyRange
   int64_t first_key = 0, last_key = 0;  // the share; first_key is a multiple of kAttentionKeys
   float* q = nullptr;                   // [rows][stride], rotated and scaled, zeros from head_dim on
   float* max = nullptr;                 // [rows]
   float* sum = nullptr;                 // [rows]
   float* acc = nullptr;                 // [rows][stride]
   int64_t stride = 0;                   // head_dim rounded up to padded_head_dim()
-  int64_t value_stride = 0;             // likewise the numbers of V[j] that are wanted
+  int64_t value_stride = 0;             // likewise for the used numbers of V[j]
   float* scratch = nullptr;             // private to the task's thread
 
   int64_t position(int64_t row) const { return first_position + row / group; }
-  // The positions that a row may see.
+  // Positions that a row may see.
   int64_t begin(int64_t row) const { return first_seen.at(position(row)); }
   int64_t end(int64_t row) const { return last_seen.at(position(row)); }
 };
@@ -41,17 +39,17 @@ struct AttentionTask {
 // Rows of q and acc start at multiples of the longest vector.
 constexpr int64_t padded_head_dim(int64_t head_dim) { return round_up<int64_t>(head_dim, 16); }
 
-// Query rows that attention_block works on at a time, and attention_stream at most; q, max, sum and acc
-// extend to a multiple of it.
+// Query rows per tile: of attention_block, and at most of attention_stream. q, max, sum and acc are padded to
+// a multiple.
 inline constexpr int64_t kAttentionBlockTile = 6, kAttentionStreamTile = 8;
 
-// Floats that task.scratch needs, for either kernel.
+// Floats of task.scratch, for either kernel.
 constexpr int64_t attention_scratch(int64_t stride) { return 2 * kAttentionKeys * stride; }
 
-// Streams the cache once, straight from its storage type: for the few rows of a decode step.
+// For the few rows of a decode step: streams the cache once, in its storage type.
 void attention_stream(const AttentionTask& task);
 
-// Widens kAttentionKeys positions to f32 once and multiplies them with all rows as a matrix: for a prefill.
+// For a prefill: widens kAttentionKeys positions to f32 once and multiplies all rows by them as a matrix.
 void attention_block(const AttentionTask& task);
 
 }  // namespace lariat

@@ -29,8 +29,8 @@ void PackValuePairs(const uint16_t* from, int64_t stride, void* to) {
   }
 }
 
-// 2^(s - max) for an integer max >= s, within 1.1e-4 of itself (it is rounded to 2^-8); 0 below 2^-126. The
-// integers are subtracted alone: what becomes of the fraction does not depend on max.
+// 2^(s - max) for an integer max >= s, with relative error 1.1e-4 (later rounded to 2^-8); 0 below 2^-126.
+// Only integers are subtracted: the result of the fraction does not depend on max.
 HWY_INLINE VF32 Power(VF32 s, VF32 max) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
@@ -39,13 +39,13 @@ HWY_INLINE VF32 Power(VF32 s, VF32 max) {
   p = hn::MulAdd(p, f, hn::Set(d, 0.6966961F));
   p = hn::MulAdd(p, f, hn::Set(d, 0.9998929F));
   const VF32 exponent = hn::Max(hn::Sub(floor, max), hn::Set(d, -127.0F));
-  // Added to 1.5 * 2^23, a small integer is the low bits of the sum.
+  // Adding a small integer to 1.5 * 2^23 puts it into the low bits.
   const VF32 biased = hn::Add(exponent, hn::Set(d, 12582912.0F + 127.0F));
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, biased))));
 }
 
-// To bf16, half of a unit away from zero. What is summed up is what values are multiplied with, so that a row
-// with a single key is that key's value.
+// Rounds to bf16, half away from zero. Sums use the rounded weights, so that a row with a single key returns
+// this key's value.
 HWY_INLINE VF32 RoundWeight(VF32 weight) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
@@ -53,13 +53,13 @@ HWY_INLINE VF32 RoundWeight(VF32 weight) {
   return hn::BitCast(d, hn::And(bits, hn::Set(du, 0xffff0000)));
 }
 
-// Two vectors of weights of bf16, as pairs.
+// Stores two vectors of bf16 weights as pairs.
 HWY_INLINE void StorePairs(VF32 low, VF32 high, uint32_t* pairs) {
   const hn::RebindToUnsigned<F32> du;
   hn::StoreU(hn::Or(hn::ShiftRight<16>(hn::BitCast(du, low)), hn::BitCast(du, high)), du, pairs);
 }
 
-// The row's maximum becomes `max`, an integer; what was summed up is multiplied by a power of two.
+// Raises the row's maximum to `max`, an integer; a power of two rescales the sums.
 HWY_NOINLINE void RaiseMaximum(const AttentionTask& task, int64_t row, float max, float* sums) {
   const float factor = std::exp2(task.max[row] - max);  // 0 at first, as are the sums
   task.max[row] = max;
@@ -68,7 +68,7 @@ HWY_NOINLINE void RaiseMaximum(const AttentionTask& task, int64_t row, float max
   for (int64_t i = 0; i < task.value_stride; ++i) acc[i] *= factor;
 }
 
-// The scores of a row for `keys` positions -> its weights, and they are added to its 16 sums.
+// Converts a row's scores at `keys` positions to weights and adds the weights to its 16 sums.
 HWY_NOINLINE void Weigh(const float* scores, int64_t keys, float row_max, uint32_t* weights, float* sums) {
   const F32 d;
   const VF32 max = hn::Set(d, row_max);
@@ -86,7 +86,7 @@ HWY_NOINLINE void Weigh(const float* scores, int64_t keys, float row_max, uint32
   Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY { hn::StoreU(sum[i], d, sums + i * kPairLanes); });
 }
 
-// The scores of a row at positions [base, base + keys) as a soft cap and ALiBi leave them, in units of log2.
+// Applies soft cap and ALiBi to a row's scores at positions [base, base + keys), in log2 units.
 HWY_NOINLINE void AdjustScores(const AttentionTask& task, int64_t row, int64_t base, int64_t keys,
                                float* scores) {
   const F32 d;
@@ -115,9 +115,9 @@ void TiledSoftmax(const AttentionTask& task, const cpu::TiledMemory& memory, int
       continue;
     }
     if (task.softcap > 0.0F || task.slopes != nullptr) AdjustScores(task, row, base, keys, scores);
-    std::fill(scores, scores + unseen, -1e30F);  // finite: its fraction is a number
+    std::fill(scores, scores + unseen, -1e30F);  // finite, for a finite fraction
     std::fill(scores + seen, scores + keys, -1e30F);
-    VF32 largest = hn::LoadU(d, scores), other = largest;  // two chains
+    VF32 largest = hn::LoadU(d, scores), other = largest;  // two dependency chains
     for (int64_t i = 0; i < keys; i += 2 * kPairLanes) {
       largest = hn::Max(largest, hn::LoadU(d, scores + i));
       other = hn::Max(other, hn::LoadU(d, scores + i + kPairLanes));

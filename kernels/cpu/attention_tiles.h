@@ -10,47 +10,45 @@
 #include "kernels/cpu/cpu_features.h"
 
 // attention_block with bf16 operands, on tile registers or on vectors of pairs. Queries times log2(e), keys,
-// values and the softmax's weights are rounded to bf16, sums are f32: for the models whose weights are bf16,
-// and whose activations are rounded to it before every product anyway.
+// values and softmax weights are rounded to bf16, sums are f32. For bf16 models, whose activations are
+// rounded to bf16 before every product anyway.
 //
-// A row's bits do not depend on the rows beside it, nor on how a prompt is split: blocks of keys are those of
-// a page, wherever a task begins; the running maximum is rounded up to an integer (of a base 2 logarithm), so
-// that bringing sums onto a new one is exact; and the sum of the weights is kept in 16 parts, position by
-// position, until the end. Keys that a row does not see have the weight 0.
+// A row's bits depend neither on other rows nor on the split of a prompt. Blocks of keys are aligned to
+// pages. The running maximum is rounded up to an integer (log2), so rescaling is exact. The sum of weights
+// has 16 parts, by position, until the end. Hidden keys have the weight 0.
 namespace lariat::cpu {
 
-constexpr int64_t kTiledRows = 2 * kTileRows;  // rows that are worked on at a time; q and acc extend to it
+constexpr int64_t kTiledRows = 2 * kTileRows;  // rows at a time; q and acc are padded to a multiple
 constexpr int64_t kTiledKeys = kKvPage;
 constexpr int64_t kScoreStride = kTiledKeys + kTileRows;       // floats
 constexpr int64_t kWeightStride = kTiledKeys / 2 + kTileRows;  // pairs
 constexpr float kLog2E = 1.44269504F, kLn2 = 0.693147181F;
 
-// Whether the processor multiplies bf16 faster than f32, and the cache is of a shape that it can, with values
-// in bf16 and keys of 16 bits: that of a bf16 model.
+// Whether the processor multiplies bf16 faster than f32 and the cache has a suitable shape, with bf16 values
+// and 16-bit keys, as in a bf16 model.
 inline bool has_tiled_attention(const KvLayer& layer) {
   if (layer.head_dim % kTileColumns != 0) return false;
   if (layer.v_dtype != DType::kBF16 || layer.k_dtype == DType::kF32) return false;
   return has_amx_bf16() || has_avx512_bf16();
 }
 
-// The parts of a task's scratch.
+// Layout of a task's scratch.
 struct TiledMemory {
-  char* queries;      // of 32 rows each: [2 tiles][head_dim / 32] tiles
+  char* queries;      // per 32 rows: [2 tiles][head_dim / 32] tiles
   char* keys;         // [16 positions][head_dim / 32] tiles of transposed pairs
   char* values;       // [32 positions][value_stride / 16] tiles; a pair is positions i and i + 16
   uint16_t* rounded;  // a page of keys or values
   float* scores;      // [32][kScoreStride]
   uint32_t* weights;  // [32][kWeightStride] pairs, as in values
   float* sums;        // [rows][16]
-  int64_t bytes;      // of all
+  int64_t bytes;      // total
 
   TiledMemory(int64_t rows, const KvLayer& layer, void* memory) {
     const int64_t page_bytes = kTiledKeys * layer.head_dim * 2;
     int64_t taken = 0;
     const auto take = [&](int64_t size) -> char* {
       const int64_t at = std::exchange(taken, taken + size);
-      return memory == nullptr ? nullptr
-                               : static_cast<char*>(memory) + at;  // without memory: how much it takes
+      return memory == nullptr ? nullptr : static_cast<char*>(memory) + at;  // without memory: counts only
     };
     rows = round_up(rows, kTiledRows);
     queries = take(rows * layer.head_dim * 2);
@@ -64,15 +62,15 @@ struct TiledMemory {
   }
 };
 
-// A tile of values: to[i][d] = (from[i][d], from[i + 16][d]), i and d < 16.
+// Packs a tile of values: to[i][d] = (from[i][d], from[i + 16][d]), i and d < 16.
 void pack_value_pairs(const uint16_t* from, int64_t stride, void* to);
 
-// Scores of the rows from `row` on for positions [base, base + keys) -> weights; max, sums and acc are
-// brought onto the new maximum. keys: a multiple of 32.
+// Converts scores of the rows from `row` on at positions [base, base + keys) to weights; rescales max, sums
+// and acc to the new maximum. keys: a multiple of 32.
 void tiled_softmax(const AttentionTask& task, const TiledMemory& memory, int64_t row, int64_t base,
                    int64_t keys);
 
-// 2 x 2 tiles side by side at c, rows `stride` bytes apart.
+// multiply_tiles with 2 x 2 tiles side by side at c, rows `stride` bytes apart.
 template <class Tiles>
 void multiply_square(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
                      int64_t stride) {
@@ -80,7 +78,7 @@ void multiply_square(const TilePlaces& a, const TilePlaces& b, int64_t depth, bo
   multiply_tiles<Tiles>(a, b, depth, zero, corners, stride);
 }
 
-// In the place of tile registers: AVX-512 with VDPBF16PS, straight from memory. Only where has_avx512_bf16().
+// Replaces tile registers by AVX-512 with VDPBF16PS, straight from memory. Requires has_avx512_bf16().
 struct PairVectors {
   static void configure(const TileConfig&) {}
   static void release() {}
@@ -89,14 +87,13 @@ template <>
 void multiply_square<PairVectors>(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
                                   int64_t stride);
 
-// Where the positions of a page begin, relative to it, that the rows from `row` on see: whole tiles of
-// values.
+// First position in a page that the rows from `row` on see, rounded down to a tile of values.
 inline int64_t first_packed(const AttentionTask& task, int64_t row, int64_t base) {
   return std::max<int64_t>(task.begin(row) - base, 0) / (2 * kTileRows) * (2 * kTileRows);
 }
 
-// The task's head in the page of `base`, from the first 32 positions on of which one is seen, and before
-// last_key: packed, zeros after them, for what lies there need not be finite.
+// Packs the task's head in the page of `base`, from the first visible 32 positions up to last_key. Zeros
+// follow, since later memory may be non-finite.
 inline void pack_page(const AttentionTask& task, int64_t base, const TiledMemory& memory) {
   const KvLayer& layer = *task.layer;
   const int64_t head_dim = layer.head_dim, half = head_dim / kTileColumns * kTileBytes;
@@ -127,7 +124,7 @@ inline void pack_page(const AttentionTask& task, int64_t base, const TiledMemory
   }
 }
 
-// kTiledRows rows from `row` on over the packed page at `base`.
+// Attention of kTiledRows rows from `row` on over the packed page at `base`.
 template <class Tiles>
 void attend_rows(const AttentionTask& task, const TiledMemory& memory, int64_t row, int64_t base) {
   const int64_t last = std::min(task.end(std::min(row + kTiledRows, task.rows) - 1), task.last_key) - base;
@@ -152,9 +149,9 @@ void attend_rows(const AttentionTask& task, const TiledMemory& memory, int64_t r
   }
 }
 
-// As attention_block, for a task whose head_dim and value_stride are multiples of 32, whose q is scaled by
-// kLog2E and extends to whole kTiledRows like acc, whose max are integers in units of log2 and are left so,
-// whose first_key begins a page, and whose scratch has the bytes of its TiledMemory, aligned to 64.
+// attention_block for bf16 operands. Requires head_dim and value_stride in multiples of 32, q scaled by
+// kLog2E, q and acc padded to kTiledRows, integer max in log2 units (also on return), first_key at the start
+// of a page, and scratch of TiledMemory::bytes, aligned to 64.
 template <class Tiles>
 void attention_tiles(const AttentionTask& task) {
   const int64_t half = task.layer->head_dim / kTileColumns * kTileBytes;
@@ -167,7 +164,7 @@ void attention_tiles(const AttentionTask& task) {
   for (int64_t row = 0; row < task.rows; ++row) memory.sums[row * kTileRows] = task.sum[row];
   Tiles::configure(full_tiles());
   const int64_t end = std::min(task.last_key, task.end(task.rows - 1));
-  int64_t first = 0, last = 0;  // the rows that see a page
+  int64_t first = 0, last = 0;  // rows that see a page
   for (int64_t base = task.first_key; base < end; base += kTiledKeys) {
     pack_page(task, base, memory);
     while (first < task.rows && task.end(first) <= base) first += task.group;
@@ -183,8 +180,7 @@ void attention_tiles(const AttentionTask& task) {
   }
 }
 
-extern void (*attention_amx)(
-    const AttentionTask& task);                   // only where has_amx_bf16(); exchanged like gemm_amx
-void attention_pairs(const AttentionTask& task);  // on PairVectors; only where has_avx512_bf16()
+extern void (*attention_amx)(const AttentionTask& task);  // requires has_amx_bf16(); replaced like gemm_amx
+void attention_pairs(const AttentionTask& task);          // on PairVectors; requires has_avx512_bf16()
 
 }  // namespace lariat::cpu

@@ -5,13 +5,13 @@
 #include "kernels/integers.h"
 #include "kernels/tensor.h"
 
-// Whole matrices in host memory.
+// Conversions of whole matrices in host memory.
 namespace lariat::cpu {
 
-// dst = src, of one shape and any float dtypes: kernels/convert.h, vectorised, on the calling thread.
+// dst = src for float matrices of one shape: kernels/convert.h, vectorised, on the calling thread.
 void convert_rows(const Matrix& src, const Matrix& dst);
 
-// Rows rounded to bf16, filled up with zeros to whole blocks of kTiledBlock columns; memory: rounded_bytes.
+// Rows rounded to bf16, zero-padded to whole blocks of kTiledBlock columns; memory: rounded_bytes.
 constexpr size_t rounded_bytes(int64_t rows, int64_t cols) {
   return static_cast<size_t>(rows * round_up(cols, kTiledBlock)) * 2;
 }
@@ -26,7 +26,7 @@ inline Matrix rounded_rows(const Matrix& x, void* memory) {
   return rows;
 }
 
-// out[t][o] += bias[first + o]; out: f32. No bias: nothing.
+// out[t][o] += bias[first + o]; out: f32. Empty bias: no-op.
 inline void add_bias(const Matrix& bias, int64_t first, const Matrix& out) {
   for (int64_t t = 0; bias && t < out.rows; ++t) {
     for (int64_t o = 0; o < out.cols; ++o) out.f32(t)[o] += load_f32(bias.data, bias.dtype, first + o);

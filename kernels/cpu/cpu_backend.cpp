@@ -11,16 +11,16 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/lay_out_rows.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
+#include "kernels/parallel.h"
 
 namespace lariat {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// The processor's own name, where the system tells it.
+// Processor model as reported by the system, else "CPU".
 std::string cpu_model() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -44,9 +44,8 @@ std::string CpuBackend::description() const {
 Traits CpuBackend::traits() const { return {.copies_bf16 = cpu::has_amx_bf16()}; }
 
 Buffer CpuBackend::allocate(size_t bytes) {
-  // Large blocks start on a huge page and ask for huge pages: a KV cache or a converted weight is read in
-  // long streams, which cost noticeably fewer page walks then. Not for what is left at the end: a page of a
-  // KV cache would weigh up to 2 MiB more than its keys and values.
+  // Large blocks use huge pages: long streams of a KV cache or converted weight need fewer page walks. The
+  // tail uses small pages: a page of a KV cache would otherwise take up to 2 MiB more.
   const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : 64;
   const size_t rounded = round_up<size_t>(std::max<size_t>(bytes, 1), 64);
   void* data = nullptr;
@@ -56,7 +55,7 @@ Buffer CpuBackend::allocate(size_t bytes) {
                 (large ? " MiB" : " KiB") +
                 "; use a shorter context, a smaller `prefill_chunk` or a smaller dtype");
   }
-  // A wish; nothing is lost if it is refused.
+  // A failure is harmless.
   if (alignment == kHugePage) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return {this, data, bytes};
 }
@@ -65,7 +64,7 @@ void CpuBackend::release(void* data, size_t) noexcept { std::free(data); }
 
 void* CpuBackend::at_least(Buffer& buffer, size_t bytes) {
   if (buffer.bytes() < bytes) {
-    buffer = Buffer();  // the old block goes first: the two never exist together
+    buffer = Buffer();  // frees the old block first: the two never coexist
     buffer = allocate(bytes);
   }
   return buffer.data();

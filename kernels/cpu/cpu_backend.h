@@ -7,18 +7,17 @@
 
 namespace lariat {
 
-// How often each of the two kernels of an op was chosen, for tests that assert what they went through:
-// products (one per product, or per block of grouped_linear with float weights), and attention (one per call
-// and sequence).
+// Call counts of the two kernels of an op, for tests: products (one per product, or per block of
+// grouped_linear with float weights) and attention (one per call and sequence).
 struct CpuPaths {
   int64_t gemv = 0, gemm = 0;
   int64_t attention_stream = 0, attention_block = 0;
 };
 
-// The rows of a grouped_linear by block; those of block e are rows[first[e]] to rows[first[e + 1] - 1].
+// Rows of a grouped_linear by block: block e has rows[first[e]] to rows[first[e + 1] - 1].
 struct GroupedRows {
   std::vector<int32_t> first, rows;
-  std::vector<int32_t> few;  // the blocks whose rows are worth a gemv: some, but not many
+  std::vector<int32_t> few;  // blocks for gemv: at least one row, but not many
 
   void sort(std::span<const int32_t> chosen, size_t n_blocks);
   int64_t count(size_t block) const { return first[block + 1] - first[block]; }
@@ -27,15 +26,15 @@ struct GroupedRows {
   }
 };
 
-// The embedded default: plain host memory, Highway for vectors (best instruction set chosen at run time),
-// kernels/team.h for threads. One op per file in this folder.
+// Default backend: host memory, Highway vectors (best instruction set at run time) and the threads of
+// kernels/team.h. One op per file in this folder.
 class CpuBackend final : public Backend {
  public:
-  // threads: 0 takes every core this process may use.
+  // threads: 0 uses every core available to this process.
   explicit CpuBackend(int threads = 0);
 
   int threads() const { return threads_; }
-  const CpuPaths& paths() const { return paths_; }  // since this backend was made
+  const CpuPaths& paths() const { return paths_; }  // since construction
   std::string name() const override { return "cpu"; }
   std::string description() const override;
   Traits traits() const override;
@@ -75,29 +74,28 @@ class CpuBackend final : public Backend {
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 
  private:
-  // At least `bytes` of memory for the op that runs; what it holds is lost with the next call.
+  // Scratch of at least `bytes` for the running op; the next call overwrites it.
   void* scratch(size_t bytes) { return at_least(scratch_, bytes); }
   void* at_least(Buffer& buffer, size_t bytes);
-  // Products of one x. Those whose weights read x in one form, as they do of one dtype or if the codes of all
-  // stand for integers, are made together.
+  // Products of one x. Weights with the same form of x (one dtype, or all integer codes) run together.
   void multiply(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_alike(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_codes(const Matrix& x, std::span<const Product> products);
   void multiply_group(const Matrix& x, const RowBlock& block, std::span<const int32_t> ids, DType compute,
                       const Matrix& out);
   void soft_cap(const Matrix& x, float scale, float cap);  // x = cap * tanh(scale x / cap)
-  // The first place of each row's largest logit; 0 for a row of nothing but NaN.
+  // First index of each row's largest logit; 0 for a row of only NaN.
   void find_largest(const Matrix& logits, std::span<int32_t> ids);
 
   int threads_;
   CpuPaths paths_;
   std::atomic<int64_t> saturated_keys_{0}, saturated_values_{0};
-  Buffer scratch_;                  // grows to the largest op's needs, then stays
+  Buffer scratch_;                  // grows to the needs of the largest op
   std::vector<RopeAngles> angles_;  // one per sequence
   GroupedRows grouped_rows_;
-  std::vector<int32_t> drawn_;  // read_drawn's
-  Buffer gathered_;             // the rows of one block, and its outputs; grows like scratch_
-  Buffer up_;                   // the second product of a gated unit; likewise
+  std::vector<int32_t> drawn_;  // result of the last draw
+  Buffer gathered_;             // rows and outputs of one block; grows like scratch_
+  Buffer up_;                   // second product of a gated unit; likewise
 };
 
 }  // namespace lariat

@@ -2,6 +2,12 @@
 
 #include <hwy/targets.h>
 
+#include <cstdlib>
+#include <string>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/error.h"
+
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -16,6 +22,18 @@ namespace lariat::cpu {
 
 namespace {
 
+// LARIAT_CPU_PATH: f32, bf16 or amx; empty: the fastest path.
+std::string_view requested_path() {
+  static const std::string_view path = [] {
+    const char* const text = std::getenv("LARIAT_CPU_PATH");
+    const std::string_view name = text == nullptr ? "" : text;
+    if (!name.empty() && name != "f32" && name != "bf16" && name != "amx")
+      throw Error("LARIAT_CPU_PATH: unknown path \"" + std::string(name) + "\"; use f32, bf16 or amx");
+    return name;
+  }();
+  return path;
+}
+
 bool has_avx512() {
   return (hwy::SupportedTargets() & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512f") &&
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
@@ -23,17 +41,25 @@ bool has_avx512() {
 
 }  // namespace
 
-// Asked once: the question takes a microsecond, more under a hypervisor. Highway's AVX2 has F16C too, which
-// clang's builtin does not know by name.
+// Queried once: a query takes a microsecond, more under a hypervisor. Highway's AVX2 includes F16C, which
+// clang's builtin cannot name.
 bool has_avx2() {
   static const bool has = (hwy::SupportedTargets() & HWY_AVX2) != 0 && __builtin_cpu_supports("avx2") &&
                           __builtin_cpu_supports("fma");
   return has && newest_processor >= Processor::kAvx2;
 }
 
-bool has_avx512_bf16() {
+bool supports_avx512_bf16() {
   static const bool has = has_avx512() && __builtin_cpu_supports("avx512bf16");
   return has && newest_processor >= Processor::kAvx512Bf16;
+}
+
+bool has_avx512_bf16() {
+  if (!supports_avx512_bf16()) return false;
+  if (newest_processor == Processor::kAvx512Bf16) return true;  // a test of this path
+  static const bool chosen =
+      requested_path().empty() ? bf16_dot_speedup() > 2.0 / 3 : requested_path() != "f32";
+  return chosen;
 }
 
 bool has_avx512_vnni() {
@@ -48,29 +74,31 @@ bool has_avx512_vnni() {
 namespace {
 
 std::string_view request_tiles() {
-  constexpr uint32_t kXsaveInUse = 1U << 27;                   // leaf 1, ECX: XGETBV may be used
+  constexpr uint32_t kXsaveInUse = 1U << 27;                   // leaf 1, ECX: XGETBV is available
   constexpr uint32_t kBf16 = 1U << 22, kTile = 1U << 24;       // leaf 7, EDX
   constexpr uint32_t kTileState = 1U << 17 | 1U << 18;         // XCR0: configuration and data
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl(2), Linux 5.16
   uint32_t a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & (kBf16 | kTile)) != (kBf16 | kTile)) {
-    return "this processor has no AMX for bf16";
+    return "this processor has no bf16 AMX";
   }
   uint32_t state = 0, high = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kXsaveInUse) != 0) {
     asm volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
   }
-  if ((state & kTileState) != kTileState) return "the system does not keep the state of AMX";
-  if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return "the kernel refuses the use of AMX";
+  if ((state & kTileState) != kTileState) return "the operating system does not save AMX state";
+  if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0)
+    return "the Linux kernel denies AMX to this process";
   return {};
 }
 
 }  // namespace
 
 std::string_view amx_bf16_unavailable_reason() {
-  static const std::string_view reason = request_tiles();
-  return newest_processor >= Processor::kAmx ? reason
-                                             : "a test runs as a processor without AMX, or emulates it";
+  static const std::string_view reason = requested_path().empty() || requested_path() == "amx"
+                                             ? request_tiles()
+                                             : "LARIAT_CPU_PATH names another path";
+  return newest_processor >= Processor::kAmx ? reason : "a test disables or emulates AMX";
 }
 
 #else

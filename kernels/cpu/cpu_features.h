@@ -6,24 +6,25 @@ namespace lariat::cpu {
 // Whether this processor can run AVX2 with fused multiply-adds and F16C.
 bool has_avx2();
 
-// Whether it (and its operating system) can run AVX-512 with bf16 dot products.
+// Whether the processor can run AVX-512 with bf16 dot products (VDPBF16PS).
+bool supports_avx512_bf16();
+// Whether kernels use VDPBF16PS: bf16_dot_speedup() (gemm.h), measured once per process, is at least 2/3; f32
+// kernels reach a smaller share of their peak. LARIAT_CPU_PATH=f32 or bf16 overrides the measurement.
 bool has_avx512_bf16();
 
-// Whether it can run AVX-512 with dot products of bytes.
+// Whether the processor can run AVX-512 with byte dot products (VNNI).
 bool has_avx512_vnni();
 
-// Whether it can multiply tiles of bf16 (AMX), and whether the kernel lets this process: Linux gives the
-// eight KiB of tiles only to a process that has asked for them, which the first call does for all its
-// threads.
+// Whether the processor has bf16 AMX, Linux grants the tile state (eight KiB; the first call requests it for
+// all threads), and LARIAT_CPU_PATH does not name an older path.
 bool has_amx_bf16();
-std::string_view amx_bf16_unavailable_reason();  // empty when it can
+std::string_view amx_bf16_unavailable_reason();  // empty if available
 
-// Kinds of x86-64 processor that differ in what they run here (docs/processors.md), each with all that those
-// before it have. kAvx512Bf16 has VNNI too.
+// x86-64 processors by code path (docs/accuracy.md). Each includes all earlier ones; kAvx512Bf16 has VNNI.
 enum class Processor { kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
-// For tests (tests/limit_targets.cpp): the newest kind that this processor may be taken for, and whether AMX
-// is emulated, by what gemm_amx and attention_amx then point to.
+// For tests (tests/limit_targets.cpp): newest kind to use, and whether gemm_amx and attention_amx point to an
+// emulation of AMX.
 inline Processor newest_processor = Processor::kAmx;
 inline bool amx_is_emulated = false;
 

@@ -16,7 +16,7 @@ bool likelier(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-// One row's tokens and what is left of them after each cut.
+// Candidate tokens of one row, reduced by each filter.
 class Draw {
  public:
   explicit Draw(std::span<const float> logits) {

@@ -1,5 +1,5 @@
-// The ops of experts. A product with experts is one with each expert that was chosen, of the rows that chose
-// it: by gemm where they are many, and all those of few rows together in one parallel region.
+// Expert ops. An expert's rows are one product: by gemm if many; products of few rows share a parallel
+// region.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,10 +11,10 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/gemv.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
+#include "kernels/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/experts.cpp"
@@ -25,7 +25,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// out = (add ? out : 0) + sum_j weights[j] x[j], of the row out and as many rows x as there are weights.
+// out = (add ? out : 0) + sum_j weights[j] x[j], for one row out and one row x per weight.
 void CombineRows(const Matrix& x, const float* HWY_RESTRICT weights, bool add, float* HWY_RESTRICT out) {
   const F32 d;
   ForVectors(static_cast<size_t>(x.cols), [&](size_t i, size_t count) LARIAT_INLINE_BODY {
@@ -47,11 +47,11 @@ HWY_EXPORT(CombineRows);
 namespace {
 
 constexpr size_t kMaxExperts = 512;
-constexpr double kLargest = std::numeric_limits<double>::max();    // a finite choice: sums are no NaN
-constexpr double kOut = -std::numeric_limits<double>::infinity();  // takes no part in choosing
+constexpr double kLargest = std::numeric_limits<double>::max();    // finite limit: sums are never NaN
+constexpr double kOut = -std::numeric_limits<double>::infinity();  // excluded from selection
 constexpr double kTaken = std::numeric_limits<double>::quiet_NaN();
 
-// Index of the first of the largest values. NaNs are passed over; not all may be NaN.
+// Index of the first largest value. NaNs are skipped; at least one value must not be NaN.
 size_t first_of_largest(std::span<const double> values) {
   size_t best = values.size();
   for (size_t i = 0; i < values.size(); ++i) {
@@ -60,14 +60,14 @@ size_t first_of_largest(std::span<const double> values) {
   return best;
 }
 
-// Takes the first of the largest values out of them.
+// Removes the first largest value and returns its index.
 size_t take_largest(std::span<double> values) {
   const size_t best = first_of_largest(values);
   values[best] = kTaken;
   return best;
 }
 
-// One token's row of logits on its way to its experts. In double: what differs in the logits differs here.
+// Expert selection of one token, in double: different logits stay different.
 class Token {
  public:
   Token(std::span<const float> logits, const Router& router) : n_(logits.size()), router_(router) {
@@ -127,8 +127,8 @@ class Token {
   std::array<double, kMaxExperts> scores_, choice_;
 };
 
-// The products with experts that few rows chose, of which every thread takes a share. Their outputs are
-// counted in units, expert after expert: a row of the weights, or a tile of quantised ones.
+// Products of experts with few rows, shared by all threads. Outputs are counted in units, expert after
+// expert: a row of weights, or a tile if quantized.
 class FewRows {
  public:
   FewRows(const Matrix& x, const Weight& weight, const GroupedRows& rows, const Matrix& out)
@@ -138,7 +138,7 @@ class FewRows {
   int64_t weights() const { return static_cast<int64_t>(rows_.few.size()) * layout_.rows * layout_.cols; }
   size_t thread_bytes() const { return x_bytes() + prepared_bytes() + out_bytes(); }
 
-  // Units [first, last). memory: thread_bytes().
+  // Multiplies units [first, last). memory: thread_bytes().
   void multiply(int64_t first, int64_t last, char* memory) const {
     while (first < last) {
       const auto expert = static_cast<size_t>(rows_.few[static_cast<size_t>(first / units_per_expert())]);
@@ -186,7 +186,7 @@ class FewRows {
   static size_t row_bytes(int64_t cols) { return static_cast<size_t>(cols) * sizeof(float); }
   static size_t rows_bytes(int64_t cols) { return round_up(cpu::kGemvRows * row_bytes(cols), size_t{64}); }
   size_t x_bytes() const { return rows_bytes(x_.cols); }
-  size_t prepared_bytes() const {  // rounded or quantised
+  size_t prepared_bytes() const {  // rounded or quantized
     const size_t quantized = cpu::QuantRows::bytes(cpu::kGemvRows, layout_.groups(), integers());
     if (!is_quantized(layout_.form.dtype))
       return round_up(cpu::rounded_bytes(cpu::kGemvRows, x_.cols), size_t{64});
@@ -203,7 +203,7 @@ class FewRows {
   const Weight& weight_;
   const GroupedRows& rows_;
   const Matrix& out_;
-  const QuantLayout layout_;  // shape and form of the experts
+  const QuantLayout layout_;  // shape and format of the experts
 };
 
 }  // namespace
@@ -219,7 +219,7 @@ void GroupedRows::sort(std::span<const int32_t> chosen, size_t n_blocks) {
     if (count > 0 && count <= cpu::kGemvRows) few.push_back(static_cast<int32_t>(e));
     first[e + 1] += first[e];
   }
-  // first[e] counts up to the next block's beginning, and is put back.
+  // first[e] advances to the start of the next block and is shifted back below.
   for (size_t i = 0; i < chosen.size(); ++i) {
     rows[static_cast<size_t>(first[static_cast<size_t>(chosen[i])]++)] = static_cast<int32_t>(i);
   }
@@ -230,7 +230,7 @@ void GroupedRows::sort(std::span<const int32_t> chosen, size_t n_blocks) {
 void CpuBackend::route(const Matrix& logits, const Router& router, const Routing& routing) {
   const auto n_experts = static_cast<size_t>(logits.cols);
   if (n_experts > kMaxExperts) {
-    throw Error(std::to_string(n_experts) + " experts; at most " + std::to_string(kMaxExperts) + " can be");
+    throw Error(std::to_string(n_experts) + " experts; at most " + std::to_string(kMaxExperts) + " fit");
   }
   const int64_t grain = ceil_div<int64_t>(kMaxExperts, logits.cols);
   for_ranges(threads_, logits.rows, grain, [&](int64_t first, int64_t last) {
@@ -253,8 +253,8 @@ void CpuBackend::grouped_linear(const Matrix& x, const Weight& weight, const Rou
   if (grouped_rows_.few.empty()) return;
   const FewRows few(x, weight, grouped_rows_, out);
   if (!is_quantized(blocks[0].w.dtype)) paths_.gemv += static_cast<int64_t>(grouped_rows_.few.size());
-  // A thread for some 2^17 weights, three microseconds of work; up to four tasks for each, so that one that
-  // is held up is helped, but none of less than 2^19 weights: each reads long streams.
+  // One thread per 2^17 weights, three microseconds of work. Up to four tasks per thread compensate delays,
+  // each with at least 2^19 weights, for long streams.
   const int64_t team = team_for(few.weights(), 1 << 17, threads_);
   const int64_t tasks = team * std::clamp<int64_t>((few.weights() >> 19) / team, 1, 4);
   const size_t bytes = few.thread_bytes();
@@ -265,7 +265,7 @@ void CpuBackend::grouped_linear(const Matrix& x, const Weight& weight, const Rou
   });
 }
 
-// The rows `ids` of out = w times theirs of x, which are copied to stand side by side.
+// Rows `ids` of out = w times rows `ids` of x, which are gathered first.
 void CpuBackend::multiply_group(const Matrix& x, const RowBlock& block, std::span<const int32_t> ids,
                                 DType compute, const Matrix& out) {
   const auto count = static_cast<int64_t>(ids.size()), per_x = out.rows / x.rows;
@@ -283,7 +283,7 @@ void CpuBackend::multiply_group(const Matrix& x, const RowBlock& block, std::spa
   copy_rows(
       x.cols, [&](int64_t i) { return x.f32(id(i) / per_x); }, [&](int64_t i) { return some_x.f32(i); });
   const Product product{block.w, block.bias, some_out};
-  // A prefill cuts an expert's rows as its own chunks fall: of integers, all of them are products of these.
+  // Chunks of a prefill split an expert's rows: integer codes therefore always use integers.
   is_quantized(block.w.dtype) && is_integer(block.w.grouping.code)
       ? multiply_codes(some_x, {&product, 1})
       : multiply_alike(some_x, {&product, 1}, compute);

@@ -4,45 +4,43 @@
 #include "kernels/integers.h"
 #include "kernels/weight.h"
 
-// The matrix product for many rows of x (prefill). One driver (gemm.cpp) cuts the product into blocks that
-// fit the second-level cache; a GemmKernel multiplies one block. Only x is packed, once for all
-// products of it:
+// Matrix product for many rows of x (prefill). One driver (gemm.cpp) splits the product into blocks that fit
+// L2; a GemmKernel multiplies one block. Only x is packed, once for all its products:
 //
 //   packed x:  panels of `panel` rows, each [k][panel] (16-bit: [k/2][panel][2]), so that a vector holds one
 //              column of x for consecutive rows
-//   w:         read where it lies, one value (16-bit: one pair) of a row broadcast to all lanes
+//   w:         read in place, one value (16-bit: one pair) of a row broadcast to all lanes
 //
-// Thus a weight is neither copied nor reordered when its dtype is the kernel's, and a mapped file is read
-// once. A tile of w rows by x vectors stays in registers while k runs. Processors with AMX have a driver of
-// their own (gemm_amx), because tiles want other blocks and w packed as well.
+// A weight of the kernel's dtype is neither copied nor reordered, and a mapped file is read once. A tile of w
+// rows by x vectors stays in registers while k runs. AMX has its own driver (gemm_amx), with other blocks and
+// packed w.
 //
-// Which kernel multiplies more than kGemvRows rows of x (gemv.h has up to as many):
+// Kernels for more than kGemvRows rows of x (gemv.h handles fewer rows):
 //
 //   w, compute     AMX                      AVX-512 BF16       everything else
-//   bf16, bf16     tiles                    gemm_bf16_kernel   gemm_f32_kernel, which converts blocks of w
+//   bf16, bf16     tiles                    gemm_bf16_kernel   gemm_f32_kernel, converts blocks of w
 //   other floats   gemm_f32_kernel          gemm_f32_kernel    gemm_f32_kernel
-//   integer codes  tiles, w made bf16       integers (quant_matmul.h)
-//   float codes    tiles, w made bf16       gemm_f32_kernel, which makes blocks of w f32
+//   integer codes  tiles, w in bf16         integers (quant_matmul.h)
+//   float codes    tiles, w in bf16         gemm_f32_kernel, converts blocks of w to f32
 //
-// but those of an expert of integer codes, which are integers everywhere: a prefill's chunks share out its
-// rows.
+// Experts with integer codes always use integers, since chunks of a prefill split their rows.
 namespace lariat::cpu {
 
 struct GemmKernel {
-  int64_t panel;   // rows of x that one packed panel holds
-  int64_t w_rows;  // rows of w in a register tile: blocks of w are multiples of it
+  int64_t panel;   // rows of x per packed panel
+  int64_t w_rows;  // rows of w per register tile; blocks of w are multiples
   DType dtype;     // of packed x and of w
-  // Packs a block of columns of at most `panel` rows of x. `round`: to bf16 first.
+  // Packs a block of columns of at most `panel` rows of x. `round`: rounds to bf16 first.
   void (*pack)(const Matrix& x, bool round, void* packed);
-  // out = packed x times w^T, or added to out. out.rows: the rows that were packed; out.cols = w.rows.
+  // out = (or +=) packed x times w^T. out.rows: packed rows; out.cols = w.rows.
   void (*multiply)(const void* packed, const Matrix& w, bool accumulate, const Matrix& out);
 };
 
 const GemmKernel& gemm_f32_kernel();   // any processor
-const GemmKernel& gemm_bf16_kernel();  // only where has_avx512_bf16()
+const GemmKernel& gemm_bf16_kernel();  // requires has_avx512_bf16()
 
-// Writes (or adds) a register tile to the output. A kernel's vectors run over rows of x, the output's rows
-// over rows of w: tile[o * tile_stride + t] -> out[t * out_stride + o].
+// Stores (or adds) a register tile, transposed: vectors run over rows of x, output rows over rows of w.
+// tile[o * tile_stride + t] -> out[t * out_stride + o].
 inline void store_transposed(const float* __restrict tile, int64_t tile_stride, int64_t x_rows,
                              int64_t w_rows, bool accumulate, float* __restrict out, int64_t out_stride) {
   for (int64_t t = 0; t < x_rows; ++t) {
@@ -55,8 +53,7 @@ inline void store_transposed(const float* __restrict tile, int64_t tile_stride, 
   }
 }
 
-// The rows of w in register tiles of each height in turn, as many as there are full ones: multiply(height,
-// the rows, their columns of out).
+// Calls multiply(height, rows of w, their columns of out) for all full register tiles of each height in turn.
 template <int... kHeights, class Multiply>
 void for_row_tiles(const Matrix& w, const Matrix& out, const Multiply& multiply) {
   int64_t o = 0;
@@ -68,19 +65,22 @@ void for_row_tiles(const Matrix& w, const Matrix& out, const Multiply& multiply)
   (tiles(std::integral_constant<int, kHeights>()), ...);
 }
 
-// Multiplies and adds in registers alone, with the instruction of the bf16 kernel: `repetitions` of a dozen
-// independent ones. Returns the operations done. For measure_cpu_limits.
+// Register-only multiply-adds with the instruction of the bf16 kernel: `repetitions` of a dozen independent
+// ones. Returns the operation count. For measure_cpu_limits.
 double bf16_multiply_adds(int64_t repetitions, float* sink);
 
-// The same products as gemm() on tile registers (amx_product.h), and the rate of their instruction. Only
-// where has_amx_bf16(), and with weights that tiles take: tiled and quantised ones.
+// Operations per second of VDPBF16PS relative to f32 FMA, in registers of one thread; takes a millisecond.
+// Requires supports_avx512_bf16(). Some Xeons report 0.5, Zen 4 and others 2.
+double bf16_dot_speedup();
+
+// gemm() on tile registers (amx_product.h), and the rate of their instruction. Requires has_amx_bf16() and
+// tiled or quantized weights.
 extern void (*gemm_amx)(const Matrix& x, std::span<const Product> products, void* scratch,
-                        int threads);  // tests exchange it for one on emulated tiles
+                        int threads);  // tests replace it by emulated tiles
 double amx_multiply_adds(int64_t repetitions, float* sink);
 
-// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, as Backend::linear has it, and the scratch
-// memory it needs. The weights are of one dtype, or all quantised; those of integer codes only where
-// has_amx_bf16().
+// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, as in Backend::linear, and its scratch
+// bytes. Weights have one dtype or are all quantized; integer codes require has_amx_bf16().
 void gemm(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads);
 size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads);
 

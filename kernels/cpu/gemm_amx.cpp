@@ -3,7 +3,7 @@
 #if defined(__x86_64__)
 #include "kernels/cpu/amx_product.h"
 #include "kernels/cpu/gemv.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/parallel.h"
 
 namespace lariat::cpu {
 
@@ -32,7 +32,7 @@ double amx_multiply_adds(int64_t repetitions, float* sink) {
   AmxTiles::load<5>(tile, 64);
   AmxTiles::load<6>(tile, 64);
   AmxTiles::load<7>(tile, 64);
-  const int64_t rounds = repetitions / 8;  // of 64 cycles; the other kernels' repetitions take about ten
+  const int64_t rounds = repetitions / 8;  // 64 cycles each; repetitions of other kernels take about ten
   for (int64_t r = 0; r < rounds; ++r) {
     AmxTiles::dot<0, 4, 6>();
     AmxTiles::dot<1, 4, 7>();

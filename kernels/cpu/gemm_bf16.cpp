@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "kernels/convert.h"
@@ -6,8 +7,8 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/gemm.h"
 
-// AVX-512 with VDPBF16PS: twice the multiply-adds of an f32 FMA per instruction. The instruction treats
-// subnormal inputs and results as zero; everything else about it is ordinary f32 accumulation.
+// AVX-512 with VDPBF16PS: twice the multiply-adds of an f32 FMA per instruction. VDPBF16PS treats subnormal
+// inputs and results as zero; otherwise it is ordinary f32 accumulation.
 #if defined(__x86_64__)
 
 namespace lariat::cpu {
@@ -17,12 +18,12 @@ constexpr int64_t kLanes = 16;  // f32 sums in a vector, pairs of bf16 in a vect
 constexpr int64_t kPanel = 2 * kLanes;
 constexpr int kWRows = 12;  // 12 x 2 sums, 2 vectors of x and a broadcast: 27 of 32 registers
 
-// The width of the panel that holds `rows` rows: a short last panel has one vector, not two.
+// Width of the panel for `rows` rows: a short last panel has one vector, not two.
 constexpr int64_t panel_width(int64_t rows) { return rows > kLanes ? kPanel : kLanes; }
 
 // packed[pair][row] = (x[row][2 pair], x[row][2 pair + 1]); absent rows and an absent last column are zero.
 void pack(const Matrix& x, bool, void* packed) {
-  constexpr int64_t kColumns = 128;  // at a time, so that the scattered stores stay in the first-level cache
+  constexpr int64_t kColumns = 128;  // at a time: scattered stores stay in L1
   auto* to = static_cast<uint32_t*>(packed);
   const int64_t width = panel_width(x.rows);
   for (int64_t first = 0; first < x.cols; first += kColumns) {
@@ -38,11 +39,11 @@ void pack(const Matrix& x, bool, void* packed) {
   }
 }
 
-// Runs the sums over `pairs` pairs of columns: x from a packed panel, w row by row.
+// Accumulates `pairs` pairs of columns: x from a packed panel, w row by row.
 template <int kRows, int kVectors>
 LARIAT_AVX512_BF16 inline __attribute__((always_inline)) void accumulate_pairs(
     const char* packed, const uint16_t* w, int64_t w_stride, int64_t pairs, __m512 (&sum)[kRows][kVectors]) {
-  constexpr size_t kAhead = 16 * kVectors * sizeof(__m512);  // the panel comes from the second-level cache
+  constexpr size_t kAhead = 16 * kVectors * sizeof(__m512);  // the panel comes from L2
   for (int64_t p = 0; p < pairs; ++p, packed += kVectors * sizeof(__m512)) {
     __m512bh x[kVectors];
     for (int v = 0; v < kVectors; ++v) x[v] = (__m512bh)_mm512_loadu_si512(packed + v * sizeof(__m512));
@@ -67,7 +68,7 @@ LARIAT_AVX512_BF16 void multiply_tile(const char* packed, const Matrix& w, bool 
   const auto* weights = static_cast<const uint16_t*>(w.data);
   const int64_t pairs = w.cols / 2;
   accumulate_pairs(packed, weights, w.stride, pairs, sum);
-  if (w.cols % 2 != 0) {  // the last column alone: what follows it in w is not part of the row
+  if (w.cols % 2 != 0) {  // last column alone: the next value of w is not in the row
     uint16_t last[kRows][2] = {};
     for (int r = 0; r < kRows; ++r) last[r][0] = weights[r * w.stride + w.cols - 1];
     accumulate_pairs(packed + pairs * kVectors * sizeof(__m512), last[0], 2, 1, sum);
@@ -105,6 +106,40 @@ LARIAT_AVX512_BF16 double bf16_multiply_adds(int64_t repetitions, float* sink) {
   for (int i = 1; i < kSums; ++i) sum[0] = _mm512_add_ps(sum[0], sum[i]);
   *sink = _mm512_cvtss_f32(sum[0]);
   return 4.0 * kSums * kLanes * static_cast<double>(repetitions);
+}
+
+namespace {
+
+LARIAT_AVX512_BF16 double f32_multiply_adds(int64_t repetitions, float* sink) {
+  constexpr int kSums = 12;
+  __m512 sum[kSums];
+  for (auto& s : sum) s = _mm512_setzero_ps();
+  const __m512 x = _mm512_set1_ps(1e-3F);
+  for (int64_t t = 0; t < repetitions; ++t) {
+    for (auto& s : sum) s = _mm512_fmadd_ps(s, x, x);
+  }
+  for (int i = 1; i < kSums; ++i) sum[0] = _mm512_add_ps(sum[0], sum[i]);
+  *sink = _mm512_cvtss_f32(sum[0]);
+  return 2.0 * kSums * kLanes * static_cast<double>(repetitions);
+}
+
+}  // namespace
+
+volatile float sum_of_loops;  // prevents their removal
+
+double bf16_dot_speedup() {
+  constexpr int64_t kRepetitions = 5000;
+  double best[2] = {};
+  for (int run = 0; run < 16; ++run) {
+    float sink = 0;
+    const auto start = std::chrono::steady_clock::now();
+    const double operations =
+        run % 2 == 0 ? f32_multiply_adds(kRepetitions, &sink) : bf16_multiply_adds(kRepetitions, &sink);
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    best[run % 2] = std::max(best[run % 2], operations / spent.count());
+    sum_of_loops = sink;
+  }
+  return best[1] / best[0];
 }
 
 }  // namespace lariat::cpu

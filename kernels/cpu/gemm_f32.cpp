@@ -11,7 +11,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// A tile's sums, vectors of x and broadcast weight: 27 of 32 registers, or 15 of 16.
+// Registers of a tile: sums, vectors of x and a broadcast weight; 27 of 32, or 15 of 16.
 #if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3
 constexpr int kTileRows = 6;
 #else
@@ -20,7 +20,7 @@ constexpr int kTileRows = 12;
 constexpr int64_t kTileLanes = hn::MaxLanes(F32());
 constexpr int64_t kTilePanel = 2 * kTileLanes;
 
-// The width of the panel that holds `rows` rows: a short last panel has one vector, not two.
+// Width of the panel for `rows` rows: a short last panel has one vector, not two.
 constexpr int64_t PanelWidth(int64_t rows) { return rows > kTileLanes ? kTilePanel : kTileLanes; }
 
 // packed[column][row] = x[row][column]; absent rows are zero.

@@ -5,8 +5,8 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/fetch_ahead.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/products.h"
+#include "kernels/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemv.cpp"
@@ -17,8 +17,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// X: how x is stored. kX * kW independent sums hide the latency of a fused multiply-add; every sum is made in
-// the same order whatever kX and kW are.
+// X: element type of x. kX * kW independent sums hide the latency of an FMA; the order of every sum is the
+// same for all kX and kW.
 template <typename X>
 struct Dot {
   template <int kX, int kW, typename T>
@@ -88,7 +88,7 @@ HWY_EXPORT(Gemv);
 namespace cpu {
 namespace {
 
-// Rows of x that stay in the second-level cache while the weights pass by: 32 rows of 8192 floats are 1 MiB.
+// Rows of x that stay in L2 while the weights stream: 32 rows of 8192 floats are 1 MiB.
 constexpr int64_t kRowsInCache = 32;
 
 int64_t units(const Product& product) { return ceil_div(product.w.rows, gemv_unit(product.w)); }

@@ -7,34 +7,32 @@
 
 namespace lariat::cpu {
 
-// Up to this many rows of x the weights are worth streaming once, unpacked (decode, and speculative or
-// batched steps); beyond, packing pays (gemm.h).
+// Up to this many rows of x, weights stream once, unpacked (decode, speculative or batched steps); for more
+// rows packing pays off (gemm.h).
 inline constexpr int64_t kGemvRows = 8;
 
 // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product; x f32 or bf16, w and bias any dtype, out
-// f32. Reads each weight once, at memory speed: the threads share out the rows of all products together. A
-// row's result depends on neither the number of rows nor the number of threads.
+// f32. Reads each weight once, at memory speed: the threads share the rows of all products. A row's result
+// depends neither on the number of rows nor on the threads.
 void gemv(const Matrix& x, std::span<const Product> products, int threads);
 
-// Output columns [first, last) of one product without a bias, on the calling thread; both of them multiples
-// of gemv_unit, but for the end. A tiled w takes x as rounded_rows() (convert_rows.h) makes it.
+// Output columns [first, last) of one product without bias, on the calling thread; both multiples of
+// gemv_unit, except at the end. A tiled w requires x from rounded_rows() (convert_rows.h).
 void gemv_columns(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);
 constexpr int64_t gemv_unit(const Matrix& w) { return w.tiled ? kTiledBlock : 1; }
 
-// The same for panels [first, last) of a tiled w, on tile registers (multiply_few_rows in amx_product.h).
+// Panels [first, last) of a tiled w, on tile registers (multiply_few_rows in amx_product.h).
 extern void (*gemv_amx)(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first,
-                        int64_t last);  // tests exchange it for one on emulated tiles
+                        int64_t last);  // tests replace it by emulated tiles
 
-// gemv_columns for bf16 with bf16; only where has_avx512_bf16().
+// gemv_columns for bf16 x and w; requires has_avx512_bf16().
 void gemv_bf16(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);
 
-// The order in which a thread walks its share of the weights, common to all instruction sets.
-//
-// Dot::block<kX, kW>(x, w, w_distance, once, out, out_distance, out_stride) multiplies kX rows of x with kW
-// rows of w that lie w_distance elements apart, and that nobody reads again if `once`; the products go to
-// out[a * out_stride + b * out_distance].
+// Order in which a thread reads its share of the weights, for all instruction sets. Dot::block<kX, kW>(x, w,
+// w_distance, once, out, out_distance, out_stride) multiplies kX rows of x by kW rows of w, w_distance
+// elements apart and not read again if `once`; products go to out[a * out_stride + b * out_distance].
 
-// All rows of x against the same kW rows of w. From the second block of x on, w is in a cache.
+// All rows of x times the same kW rows of w, which are cached from the second block of x on.
 template <typename Dot, int kW, typename T>
 void dot_rows(const Matrix& x, const T* w, int64_t w_distance, float* out, int64_t out_distance,
               int64_t out_stride) {
@@ -50,9 +48,8 @@ void dot_rows(const Matrix& x, const T* w, int64_t w_distance, float* out, int64
   }
 }
 
-// Output columns [first, last), in kStreams runs of neighbouring rows side by side: each run is one long
-// sequential stream for the memory system. Four neighbouring rows at a time would be short streams that start
-// anew with every row, which reads a third slower (measured: 42 against 67 GB/s with two threads).
+// Output columns [first, last) in kStreams runs of neighbouring rows: each run is one long sequential stream.
+// Four neighbouring rows at a time would be short streams, a third slower (42 vs 67 GB/s with two threads).
 template <typename Dot, typename T>
 void gemv_range(const Matrix& x, const T* w, int64_t w_stride, const Matrix& out, int64_t first,
                 int64_t last) {

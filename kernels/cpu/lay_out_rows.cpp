@@ -5,8 +5,8 @@
 
 #include "kernels/cpu/amx_pack.h"
 #include "kernels/cpu/convert_rows.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
+#include "kernels/parallel.h"
 #include "kernels/quant.h"
 #include "kernels/search_quant.h"
 
@@ -18,7 +18,7 @@ void quantize_floats(const Matrix& from, const Matrix& to, int64_t first, int64_
                       : lay_out_tiles(searched(from, to.form()), 0, to, first, last);
 }
 
-// Tiles [first, last) of `to` from a reader of another form, by way of floats.
+// Tiles [first, last) of `to` from a reader of another format, via floats.
 void quantize_rows(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
   const QuantLayout layout(to);
   std::vector<float> made(static_cast<size_t>(kQuantRows * to.cols));
@@ -31,7 +31,7 @@ void quantize_rows(const HostWeight& from, int64_t first_row, const Matrix& to, 
   }
 }
 
-// Panels [first, last) of a tiled matrix, converting rows to bf16 first if they are not.
+// Packs panels [first, last) of a tiled matrix; converts rows to bf16 if needed.
 void pack_panels(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
   const bool reads = static_cast<bool>(from.read_row), converts = reads || from.m.dtype != DType::kBF16;
   std::vector<uint16_t> made(static_cast<size_t>(converts ? kTiledBlock * to.cols : 0));

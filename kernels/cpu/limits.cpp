@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Reads `bytes` bytes in equal runs side by side, and returns a value that depends on all of them.
+// Reads `bytes` bytes in parallel runs of equal size; the result depends on all bytes.
 uint64_t Read(const uint64_t* data, size_t bytes, size_t streams) {
   const hn::ScalableTag<uint64_t> d;
   constexpr size_t kStep = 256 / sizeof(uint64_t);
@@ -41,12 +41,12 @@ uint64_t Read(const uint64_t* data, size_t bytes, size_t streams) {
 
 // bf16_multiply_adds (gemm.h) in f32.
 double MultiplyAdds(int64_t repetitions, float* sink) {
-  constexpr int kSums = 12;  // enough to hide a latency of four or six cycles, few enough for 16 registers
+  constexpr int kSums = 12;  // hides a latency of four or six cycles and fits 16 registers
   const F32 d;
   VF32 sum[kSums], x = hn::Set(d, 1e-3F), y = hn::Set(d, 1e-4F);
   for (auto& s : sum) s = hn::Zero(d);
   for (int64_t t = 0; t < repetitions; ++t) {
-    for (auto& s : sum) s = hn::MulAdd(s, x, y);  // a chain: no compiler can shorten it
+    for (auto& s : sum) s = hn::MulAdd(s, x, y);  // a dependency chain, which compilers cannot shorten
   }
   for (int i = 1; i < kSums; ++i) sum[0] = hn::Add(sum[0], sum[i]);
   *sink = hn::GetLane(hn::SumOfLanes(d, sum[0]));
@@ -67,17 +67,17 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-volatile uint64_t read_sink;  // what is written here cannot be optimised away
+volatile uint64_t read_sink;  // prevents optimisation of its inputs
 volatile float sum_sink;
 
-// Bytes per second that `threads` threads read from memory: a buffer of at least 1 GiB, far larger than any
-// cache, in several streams per thread; the best of several runs. Takes about a second.
+// Bytes per second that `threads` threads read from memory: at least 1 GiB, far beyond any cache, several
+// streams per thread, best of several runs. Takes about a second.
 double measure_read_bandwidth(int threads) {
-  constexpr size_t kBytes = size_t{1100} << 20;  // no power of two: streams must not meet in one bank
+  constexpr size_t kBytes = size_t{1100} << 20;  // no power of two: streams must not share a bank
   void* data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) throw Error("no memory to measure the read bandwidth: 1.1 GiB are needed");
+  if (data == MAP_FAILED) throw Error("read bandwidth: no memory for the measurement; free 1.1 GiB");
   madvise(data, kBytes, MADV_HUGEPAGE);
-  std::memset(data, 1, kBytes);  // untouched pages would all be the one page of zeros
+  std::memset(data, 1, kBytes);  // untouched pages would all map to the zero page
   const size_t share = kBytes / static_cast<size_t>(threads) / 4096 * 4096;
   double best = 0;
   for (int run = 0; run < 16; ++run) {
@@ -93,10 +93,9 @@ double measure_read_bandwidth(int threads) {
   return best;
 }
 
-// Floating-point operations per second of `threads` threads that multiply and add in registers alone, with
-// the widest instruction a matrix product of this dtype may use here (f16 weights are computed in f32,
-// quantised ones in bytes or, on tiles, in bf16). No product of matrices can be faster. Takes about a tenth
-// of a second.
+// Operations per second of `threads` threads with register-only multiply-adds, by the widest instruction of a
+// matrix product of this dtype (f16 weights: f32; quantized: bytes, or bf16 on tiles). Upper bound of matrix
+// products. Takes about a tenth of a second.
 double measure_gemm_peak(DType dtype, int threads) {
   constexpr int64_t kRepetitions = 1000000;
   const bool amx = cpu::has_amx_bf16() && (dtype == DType::kBF16 || is_quantized(dtype));

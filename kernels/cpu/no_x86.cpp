@@ -4,17 +4,18 @@
 #include "kernels/cpu/quant_matmul.h"
 #include "kernels/error.h"
 
-// The kernels that are made of x86-64's own instructions, on any other processor, where nobody asks for them.
+// Stubs of the x86-64 kernels for other processors, which never call them.
 #if !defined(__x86_64__)
 
 namespace lariat::cpu {
 namespace {
 
-[[noreturn]] void absent() { throw Error("no such kernel on this processor"); }
+[[noreturn]] void absent() { throw Error("kernel: requires an x86-64 processor"); }
 
 }  // namespace
 
 bool has_avx2() { return false; }
+bool supports_avx512_bf16() { return false; }
 bool has_avx512_bf16() { return false; }
 bool has_avx512_vnni() { return false; }
 

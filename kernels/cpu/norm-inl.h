@@ -1,4 +1,4 @@
-// Norms over one row or one head, per instruction set: what the op and the q/k norms share.
+// Norms over one row or one head, per instruction set, for the norm op and the q/k norms.
 #if defined(LARIAT_KERNELS_CPU_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LARIAT_KERNELS_CPU_NORM_INL_H_
 #undef LARIAT_KERNELS_CPU_NORM_INL_H_
@@ -14,8 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// sum of load(i)^2 over [0, n): four partial sums per lane, so that neither latency nor rounding adds up.
-// load(i, count) yields the values at i; the last, shorter vector is padded with zeros.
+// Sum of load(i)^2 over [0, n), in four partial sums per lane to limit latency and rounding. load(i, count)
+// returns the values at i; the last, shorter vector is padded with zeros.
 template <class Load>
 HWY_INLINE float SumSquares(size_t n, const Load& load) {
   const F32 d;
@@ -41,7 +41,7 @@ HWY_INLINE float SumOfSquares(const float* x, size_t n) {
   return SumSquares(n, [&](size_t i, size_t count) HWY_ATTR { return LoadUpTo(x + i, count); });
 }
 
-// x += scale * delta; the sum of squares of the result.
+// x += scale * delta; returns the sum of squares of the result.
 HWY_INLINE float AddSumOfSquares(float* x, const float* delta, float scale, size_t n) {
   const F32 d;
   const VF32 factor = hn::Set(d, scale);
@@ -66,7 +66,7 @@ HWY_INLINE void ScaleRow(const float* x, const T* weight, size_t n, float factor
   });
 }
 
-// The sums of x - shift and of its square.
+// Sums of x - shift and of (x - shift)^2.
 struct Moments {
   float sum, squares;
 };
@@ -94,9 +94,9 @@ HWY_INLINE Moments MomentsAround(const float* x, size_t n, float shift) {
           hn::GetLane(hn::SumOfLanes(d, hn::Add(squares0, squares1)))};
 }
 
-// LayerNorm without its bias; out may be x. The corrected two-pass algorithm (Chan, Golub and LeVeque, The
-// American Statistician 37, 1983): what x - mean still sums up to is the rounding of the mean, which both the
-// variance and the values are rid of. So a mean that is large against the spread does no harm.
+// LayerNorm without bias; out may be x. Corrected two-pass algorithm (Chan, Golub and LeVeque, The American
+// Statistician 37, 1983): the sum of x - mean is the mean's rounding error, removed from variance and values.
+// A mean much larger than the spread is harmless.
 template <typename T>
 HWY_NOINLINE void LayerNormRow(const float* x, const T* weight, size_t n, float eps, float* out) {
   const F32 d;

@@ -1,4 +1,4 @@
-// Quantised weights in vectors whose lanes are outputs, as in the layout (kernels/quant.h).
+// Vectors of quantized weights; lanes are outputs, as in the layout (kernels/quant.h).
 //
 // Included after hwy/highway.h, between foreach_target.h's passes: once per instruction set.
 #if defined(LARIAT_KERNELS_CPU_QUANT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -17,8 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Every sum is made in the order of the scalar version. No processor in use has more than 16 lanes of f32,
-// and all have a power of two.
+// All sums use the order of the scalar version. Processors have a power of two of f32 lanes, at most 16.
 using DL = hn::CappedTag<float, kQuantRows>;
 using VL = hn::Vec<DL>;
 using DLI = hn::RebindToSigned<DL>;
@@ -44,7 +43,7 @@ HWY_INLINE VL ScaleLanes(ScaleType type, const uint8_t* inner, const uint8_t* ou
   return hn::Mul(LoadF32(d, at(outer, hwy::float16_t())), hn::ConvertTo(d, small));
 }
 
-// The scales and minima of the input `input` of a block.
+// Scales and minima of input `input` of a block.
 struct BlockScales {
   VL scale, minimum;
 };
@@ -55,7 +54,7 @@ HWY_INLINE BlockScales ScalesAt(const cpu::QuantBlock& b, const uint8_t* block, 
   return {scale, ScaleLanes(b.scales, inner + b.inner_bytes, block + 2 * kQuantRows, lane)};
 }
 
-// What codes stand for: at<i>(quad) has that of the byte i of each lane, a code.
+// Decoders of quantized values: at<i>(quad) decodes byte i of each lane.
 template <bool kNibbles_>
 struct LinearValues {
   static constexpr bool kNibbles = kNibbles_;
@@ -68,7 +67,7 @@ struct LinearValues {
   }
 };
 
-// Sign, exponent and mantissa where f32 has them; the exponents differ by 120.
+// Moves sign, exponent and mantissa to their f32 positions; the exponents differ by 120.
 struct E4M3Values {
   static constexpr bool kNibbles = false;
   template <int i>
@@ -82,7 +81,7 @@ struct E4M3Values {
 struct TableValues {
   static constexpr bool kNibbles = true;
   static constexpr size_t kLanes = hn::MaxLanes(DL());
-  const float* table;  // of 16
+  const float* table;  // 16 values
   template <int i>
   HWY_INLINE VL at(VLU quad) const {
     const DL d;
@@ -91,7 +90,7 @@ struct TableValues {
 #if HWY_ARCH_X86
     if constexpr (kLanes == 16) {
       return hn::TableLookupLanes(hn::LoadU(d, table), hn::IndicesFromVec(d, low(15)));
-    } else if constexpr (kLanes == 8) {  // the highest bit of a lane chooses
+    } else if constexpr (kLanes == 8) {  // the highest bit of a lane selects the half
       const auto eight = hn::IndicesFromVec(d, low(7));
       const auto high = hn::MaskFromVec(hn::BitCast(d, hn::ShiftLeft<28 - 8 * i>(quad)));
       return hn::IfThenElse(high, hn::TableLookupLanes(hn::LoadU(d, table + 8), eight),
@@ -102,7 +101,7 @@ struct TableValues {
   }
 };
 
-// body(what the codes of a matrix stand for)
+// Calls body(decoder of the matrix).
 template <class Body>
 HWY_INLINE void WithValues(const cpu::QuantBlock& b, const Body& body) {
   if (b.code == Code::kE4M3) return body(E4M3Values());
@@ -111,8 +110,8 @@ HWY_INLINE void WithValues(const cpu::QuantBlock& b, const Body& body) {
   b.bytes_wide ? body(LinearValues<false>{zero}) : body(LinearValues<true>{zero});
 }
 
-// body(quad, half, codes) for the inputs' quad `quad` of a group's first half and for that of its second, of
-// the outputs of a vector at `words`; half: a constant.
+// Calls body(quad, half, codes) for quad `quad` of a group's first half and of its second half, for a vector
+// of outputs at `words`; half: a compile-time constant.
 template <class Values, class Body>
 HWY_INLINE void ForHalves(const uint32_t* words, int64_t quad, const Body& body) {
   constexpr std::integral_constant<int, 0> kFirst;
@@ -129,8 +128,7 @@ HWY_INLINE void ForHalves(const uint32_t* words, int64_t quad, const Body& body)
   }
 }
 
-// store(first input of four, first output, what the weights of a vector's outputs are: four) for all of group
-// `group` of a block.
+// Calls store(first input of four, first output, four vectors of weights) for group `group` of a block.
 template <class Store>
 HWY_INLINE void ForWeights(const cpu::QuantBlock& b, const uint8_t* block, int64_t group,
                            const Store& store) {

@@ -12,12 +12,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Without an instruction for bytes: the four bytes of a lane become two pairs of 16 bits, whose products are
-// added in the lane. Sums are as exact as those of VPDPBUSD, so that the result is the same.
+// Without byte dot products: the four bytes of a lane become two 16-bit pairs, whose products are added in
+// the lane. All sums are exact, so results equal those of VPDPBUSD.
 using DI = DLI;
 using VI = VLI;
 
-// One group of some rows of x: inputs 0 and 2 of each quad, and 1 and 3, as pairs of 16 bits.
+// One group of some rows of x: inputs 0 and 2, and inputs 1 and 3, of each quad as 16-bit pairs.
 struct GroupInputs {
   HWY_ALIGN int16_t even[cpu::kMaxQuantRows][kQuantGroup / 2], odd[cpu::kMaxQuantRows][kQuantGroup / 2];
 
@@ -31,7 +31,7 @@ struct GroupInputs {
   }
 };
 
-// sum + the two products of signed 16-bit values in each lane.
+// Adds the two products of signed 16-bit values in each lane to sum.
 HWY_INLINE VI AddPairProducts(VI a, VI b, VI sum) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
   const hn::Repartition<int16_t, DI> d16;  // VPMADDWD: neighbours stay in their lane
@@ -50,7 +50,7 @@ HWY_INLINE VI PairAt(const int16_t* pairs, int64_t quad) {
   return hn::Set(DI(), pair);
 }
 
-// Four unsigned bytes of each lane times the quad of inputs of every row.
+// Multiplies four unsigned bytes of each lane by the quad of inputs of every row.
 template <int64_t kRows>
 HWY_INLINE void MultiplyQuad(VLU bytes, const GroupInputs& x, int64_t quad, VI* sum) {
   const VLU low = hn::Set(DLU(), 0x00ff00ffU);
@@ -62,7 +62,7 @@ HWY_INLINE void MultiplyQuad(VLU bytes, const GroupInputs& x, int64_t quad, VI* 
   });
 }
 
-// What nibbles stand for, plus 128.
+// Values of nibbles, plus 128.
 HWY_INLINE VLU LookUp(const cpu::QuantBlock& b, VLU nibbles) {
 #if HWY_TARGET == HWY_SCALAR
   uint32_t bytes = hn::GetLane(nibbles), values = 0;
@@ -78,7 +78,7 @@ HWY_INLINE VLU LookUp(const cpu::QuantBlock& b, VLU nibbles) {
 #endif
 }
 
-// The sums of part `part` of one group for a vector of outputs, added to sum.
+// Adds the sums of part `part` of one group for a vector of outputs to sum.
 template <class K, int64_t kRows>
 HWY_INLINE void MultiplyGroup(const cpu::QuantBlock& b, const uint32_t* words, const GroupInputs& x, int part,
                               VI* sum) {

@@ -5,13 +5,12 @@
 #include "kernels/cpu/quant_block.h"
 #include "kernels/cpu/quant_matmul.h"
 
-// AVX2 with VPMADDUBSW: 32 products of unsigned with signed bytes per instruction, added in pairs to 16 bits.
-// A pair of weights of 4 bits stays below 2 * 15 * 127, so that all 8 of a group fit 16 bits. One of 8 bits
-// may reach 2 * 255 * 127, which saturates, unless the side without a sign is the magnitude of w - 128 and
-// its sign goes over to x: 2 * 128 * 127. Those of Grouping::narrow are 64 at most, counted from 32 below
-// their zero, and two pairs of them fit 16 bits. So sums are as exact as those of the other kernels.
-// Where scales are nested, pairs of 16 bits are multiplied by the small integers as they are added to 32
-// bits, and no number of a group becomes a float before all of it is one integer.
+// AVX2 with VPMADDUBSW: 32 products of unsigned by signed bytes per instruction, added in pairs to 16 bits. A
+// pair of 4-bit weights stays below 2 * 15 * 127, so all 8 pairs of a group fit 16 bits. A pair of 8-bit
+// weights could saturate at 2 * 255 * 127; the unsigned operand is therefore |w - 128|, with its sign moved
+// to x: 2 * 128 * 127. Values of Grouping::narrow are at most 64, counted from 32 below their zero; two pairs
+// fit 16 bits. Sums are thus exact, as in the other kernels. With nested scales, 16-bit pairs are multiplied
+// by the small integers while they are added to 32 bits; a group stays integer until its end.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define LARIAT_AVX2 __attribute__((target("avx2,fma,f16c")))
@@ -25,9 +24,9 @@ constexpr int kHalves = 2;  // vectors of 8 outputs in a tile
 constexpr int kRowsInRegisters = 3;
 constexpr int64_t kVectorBytes = 32, kHalfRows = kQuantRows / kHalves;
 constexpr int64_t kGroupQuads = kQuantGroup / 4;
-constexpr int kNarrowZero = 32;  // of narrow codes, counted from the least
+constexpr int kNarrowZero = 32;  // zero point of narrow values, from their minimum
 
-// Four inputs of a row in every lane.
+// Broadcasts four inputs of a row to every lane.
 LARIAT_AVX2_INLINE __m256i quad_at(const int8_t* x) {
   int32_t quad;
   std::memcpy(&quad, x, sizeof(quad));
@@ -43,7 +42,7 @@ LARIAT_AVX2_INLINE void fetch_tiles(const uint8_t* w, int64_t distance) {
   for (int b = 0; b < kW; ++b) fetch_ahead<false>(w + b * distance);
 }
 
-// Kinds of bytes that are Grouping::narrow, and of scales that are nested.
+// Kinds with Grouping::narrow bytes, and with nested scales.
 template <class K>
 struct Narrow : K {
   static constexpr bool kNarrow = true;
@@ -53,17 +52,16 @@ struct Nested : K {
   static constexpr bool kNested = true;
 };
 
-// Sums of a group for kX rows and kW tiles, one for each part of it that has a scale of its own, all with the
-// scales in them where those are nested.
+// Sums of a group for kX rows and kW tiles: one per part with its own scale, or one with nested scales.
 template <class K>
 constexpr int kSums = K::kNested ? 1 : K::kParts;
 template <class K, int kX, int kW>
 using Sums = __m256i[kX][kW][kHalves][kSums<K>];
-// What 16-bit sums are multiplied by: small integers in every half of a lane, or nothing.
+// Factors of 16-bit sums: nested small integers in each half of a lane, or nothing.
 template <class K, int kW>
 using Small = __m256i[kW][kHalves][K::kParts];
 
-// Adds sums of pairs, as they are or times small integers.
+// Adds sums of pairs, times small integers if nested.
 template <class K>
 LARIAT_AVX2_INLINE void add_pairs(__m256i (&sum)[kSums<K>], __m256i pairs, const __m256i (&by)[K::kParts],
                                   int part) {
@@ -71,8 +69,8 @@ LARIAT_AVX2_INLINE void add_pairs(__m256i (&sum)[kSums<K>], __m256i pairs, const
   to = _mm256_add_epi32(to, _mm256_madd_epi16(pairs, K::kNested ? by[part] : _mm256_set1_epi16(1)));
 }
 
-// Rows of x, `columns` bytes apart, times a group of tiles of w, `distance` bytes apart. base: what bytes are
-// taken less (narrow), or with their highest bit turned.
+// Rows of x, `columns` bytes apart, and a group of tiles of w, `distance` bytes apart. base: subtracted from
+// the bytes; 128 flips their highest bit.
 struct GroupBytes {
   const int8_t* x;
   int64_t columns;
@@ -111,8 +109,8 @@ LARIAT_AVX2_INLINE void multiply_bytes(const GroupBytes& from, const Small<K, kW
   }
 }
 
-// The same of nibbles; linear ones are added in 16 bits until the end of the group, or of its part. Parts of
-// many tiles are added one after the other: the sums of both do not fit the registers.
+// multiply_bytes for nibbles; linear values are added in 16 bits until the end of the group or part. With
+// many tiles the parts run one after another, since the sums of both exceed the registers.
 template <class K, bool kFetch, int kX, int kW>
 LARIAT_AVX2_INLINE void multiply_nibbles(const GroupBytes& from, const Small<K, kW>& by,
                                          Sums<K, kX, kW>& sum) {
@@ -178,7 +176,7 @@ LARIAT_AVX2_INLINE __m256 scales_at(ScaleType type, const uint8_t* inner, const 
   return _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128(at(outer, 2))), small);
 }
 
-// The small integers of half a tile, and pairs of them, one for each half of a lane.
+// Small integers of half a tile, and pairs of small integers, one per half of a lane.
 LARIAT_AVX2_INLINE __m256i small_at(const uint8_t* inner, int half) {
   return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(inner + half * kHalfRows)));
 }
@@ -186,14 +184,14 @@ LARIAT_AVX2_INLINE __m256i pair_of(__m256i low, __m256i high) {
   return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xAA);
 }
 
-// A group of a row of x: its scale, and the sums of its parts.
+// Scale of a group of a row of x, and the sums of its parts.
 struct OfX {
   float scale;
   int32_t sums[2];
 };
 
-// Half `half` of tile b for kX rows: what is between the sums of a group and their totals, kQuantRows apart.
-// inner: the group's first scale in the tile's block, which begins at `block`.
+// Half `half` of tile b for kX rows: adds a group's sums to the totals, kQuantRows apart. inner: the group's
+// first scale in the tile's block, which starts at `block`.
 template <class K, int kX, int kW>
 struct Half {
   const QuantBlock& of_block;
@@ -204,7 +202,7 @@ struct Half {
   float* total;
 };
 
-// The zero that codes are counted from, which a sum is less by times the sum of x.
+// Zero point of the values: sums are reduced by the zero point times the sum of x.
 template <class K>
 LARIAT_AVX2_INLINE int zero_of(const QuantBlock& block) {
   if (K::kTable || (K::kBytes && K::kPlain)) return 0;
@@ -212,7 +210,7 @@ LARIAT_AVX2_INLINE int zero_of(const QuantBlock& block) {
   return K::kPlain ? 8 : K::kBytes ? block.zero - 128 : block.zero;
 }
 
-// One row: scale and minimum of kernels/quant.h. minimum: null where there is none.
+// Adds one row with scale and minimum of kernels/quant.h. minimum: may be null.
 LARIAT_AVX2_INLINE void add_scaled(__m256i integers, __m256 scale, __m256i sums, const __m256* minimum,
                                    float x_scale, float* total) {
   const __m256 x = _mm256_set1_ps(x_scale);
@@ -244,7 +242,7 @@ LARIAT_AVX2_INLINE void add_parts(const Half<K, kX, kW>& of) {
   }
 }
 
-// The same of nested scales, whose small integers the sums have in them already.
+// The same for nested scales: the sums already include the small integers.
 template <class K, int kX, int kW>
 LARIAT_AVX2_INLINE void add_nested(const Half<K, kX, kW>& of) {
   const QuantBlock& block = of.of_block;
@@ -272,8 +270,8 @@ LARIAT_AVX2_INLINE void add_nested(const Half<K, kX, kW>& of) {
   }
 }
 
-// What add_group takes of a task: `place` of the group in its block, at `blocks` in the first of the tiles,
-// the others `distance` bytes apart; group g of x.
+// Arguments of add_group: group g of x, at index `place` of its block; `blocks` is the block in the first
+// tile, the other tiles are `distance` bytes apart.
 struct GroupPlace {
   const QuantTask& task;
   const QuantBlock& block;
@@ -282,8 +280,8 @@ struct GroupPlace {
   int64_t distance;
 };
 
-// The group for rows [first, first + kX) of the task times kW tiles. total: [tile][row of the task][output],
-// kRows rows of them.
+// Adds the group for rows [first, first + kX) of the task and kW tiles. total: [tile][row of the
+// task][output], kRows rows.
 template <class K, bool kFetch, int kX, int kW, int kRows>
 LARIAT_AVX2_INLINE void add_group(const GroupPlace& p, int first, __m256i table, float* total) {
   const QuantRows& rows = p.task.x;
@@ -337,13 +335,12 @@ LARIAT_AVX2_INLINE void add_group(const GroupPlace& p, int first, __m256i table,
   }
 }
 
-// All rows of the task times kTiles of its tiles, `first` and those at its distance from there: that many
-// streams of weights side by side, which the processor itself fetches ahead. One alone reads half as fast,
-// and instructions that prefetch it do not make up for it.
+// All rows of the task times kTiles of its tiles, from tile `first` on: parallel streams of weights for the
+// hardware prefetcher. A single stream reads half as fast, even with prefetch instructions.
 template <class K, int kRows, int kTiles>
 LARIAT_AVX2 void dot(const QuantTask& task, const QuantBlock& of_block, int64_t first) {
   constexpr int kFirst = std::min(kRows, kRowsInRegisters);
-  // As many sums as there are registers for.
+  // The registers limit the number of sums.
   constexpr int kTogether = kRows == 1 ? kTiles : 1;  // NOLINT(bugprone-branch-clone): equal for one tile
   constexpr bool kFetch = kTiles == kMaxQuantTiles;
   const QuantLayout layout(task.w);

@@ -5,8 +5,8 @@
 #include "kernels/cpu/quant_block.h"
 #include "kernels/cpu/quant_matmul.h"
 
-// AVX-512 with VPDPBUSD: 64 products of unsigned with signed bytes per instruction, added in fours to exact
-// 32-bit sums. Weights are the unsigned side; what their zero adds to a sum is where the sum begins.
+// AVX-512 with VPDPBUSD: 64 products of unsigned by signed bytes per instruction, added in fours to exact
+// 32-bit sums. Weights are the unsigned operand; the start value of a sum compensates their zero point.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define LARIAT_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,fma")))
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kQuads = kQuantGroup / 4;
 
-// Where the operands of a register tile lie: x rows are `columns` bytes apart, tiles of w `distance` bytes.
+// Operands of a register tile: rows of x are `columns` bytes apart, tiles of w `distance` bytes.
 struct Operands {
   const int8_t* x;
   const float* x_scales;
@@ -40,8 +40,8 @@ LARIAT_VNNI inline __attribute__((always_inline)) void multiply_quad(const int8_
   }
 }
 
-// The integer sums of part `part` of one group. As many tiles as there are streams are read but once. table:
-// for each code what it stands for, plus 128.
+// Integer sums of part `part` of one group. kMaxQuantTiles tiles are streams, read only once and prefetched.
+// table: value of each code, plus 128.
 template <class K, int kX, int kW>
 LARIAT_VNNI inline __attribute__((always_inline)) void multiply_group(const int8_t* x, int64_t columns,
                                                                       const uint8_t* w, int64_t distance,
@@ -102,7 +102,7 @@ LARIAT_VNNI inline __attribute__((always_inline)) __m512 scales_at(ScaleType typ
                        _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes)));
 }
 
-// Adds part `part` of group g of x, `place` of its block, to the sums.
+// Adds part `part` of group g of x, at index `place` of its block, to the totals.
 template <class K, int kX, int kW>
 LARIAT_VNNI inline __attribute__((always_inline)) void add_part(const Operands& from, const uint8_t* block,
                                                                 int64_t g, int64_t place, int part,
@@ -192,7 +192,7 @@ void dot_task(const QuantTask& task, const QuantBlock& block) {
   float* out = task.out.f32(task.first_row) + task.first_tile * kQuantRows;
   const int64_t distance = task.tile_distance * kQuantRows;
   const auto multiply = [&]<int kW>(std::integral_constant<int, kW>) {
-    constexpr int kMostRows = kW <= 2 ? kMaxQuantRows : kFewQuantRows;  // that fit the registers
+    constexpr int kMostRows = kW <= 2 ? kMaxQuantRows : kFewQuantRows;  // as registers allow
     with_count<kMostRows>(task.rows,
                           [&](auto rows) { dot<K, rows, kW>(from, out, task.out.stride, distance, stored); });
   };

@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// A group of a block, and x at the group: rows `columns` floats apart.
+// Group of a block, and x at the group; rows of x are `columns` floats apart.
 struct FloatGroup {
   const cpu::QuantBlock& b;
   const uint8_t* block;
@@ -29,7 +29,7 @@ struct FloatGroup {
 };
 using Totals = float (*HWY_RESTRICT)[kQuantRows];
 
-// Adds the sums over `count` inputs, from `first` of the group on, for a vector of outputs.
+// Adds the sums over `count` inputs, from input `first` of the group on, for a vector of outputs.
 template <int kRows>
 HWY_INLINE void AddScaled(const FloatGroup& group, int64_t first, int64_t count, int64_t lane, const VL* sum,
                           Totals total) {
@@ -45,13 +45,13 @@ HWY_INLINE void AddScaled(const FloatGroup& group, int64_t first, int64_t count,
   });
 }
 
-// Adds a group to the sums of kRows rows, a few vectors of outputs at a time. Each half of the group has sums
-// of its own: as many chains of additions as hide their latency.
+// Adds a group to the sums of kRows rows, a few vectors of outputs at a time. Each half of the group has its
+// own sums, so that enough chains of additions hide the latency.
 template <int kRows, class Values>
 HWY_INLINE void AddGroup(const Values& values, const FloatGroup& group, Totals total) {
   const DL d;
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(DL()));
-  constexpr int kVectors = kRows <= 2 && kLanes < kQuantRows ? 2 : 1;  // as many sums as registers hold
+  constexpr int kVectors = kRows <= 2 && kLanes < kQuantRows ? 2 : 1;  // the registers limit the sums
   for (int64_t lane = 0; lane < kQuantRows; lane += kVectors * kLanes) {
     VL sum[kVectors][2][kRows];
     for (auto& vector : sum) {
@@ -85,8 +85,8 @@ HWY_INLINE void AddGroup(const Values& values, const FloatGroup& group, Totals t
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Of a table of floats each of a float's four bytes is looked up by itself, and they are put together so that
-// four inputs of an output are neighbours: in blocks of 128 bits, of every fourth output.
+// Looks up each byte of a table of floats separately and combines the bytes, so that four inputs of an output
+// are adjacent, in 128-bit blocks of every fourth output.
 struct ByteTables {
   HWY_ALIGN uint8_t bytes[4][16];
   explicit ByteTables(const TableValues& values) {
@@ -191,7 +191,7 @@ void DotFloatTiles(const cpu::QuantTask& task) {
 #endif
 }
 
-// A group of a tile of weights, row by row.
+// Dequantizes a group of a tile of weights, row by row.
 void GroupRows(const cpu::QuantBlock& b, const uint8_t* block, int64_t place,
                float (*HWY_RESTRICT rows)[kQuantGroup]) {
   const F32 d;

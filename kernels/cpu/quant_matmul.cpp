@@ -4,16 +4,16 @@
 
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/products.h"
 #include "kernels/integers.h"
+#include "kernels/parallel.h"
 
 namespace lariat::cpu {
 namespace {
 
-// Rows of x at a time, which bounds the quantised copy.
+// Rows of x at a time: bounds the quantized copy.
 constexpr int64_t kRowsAtATime = 1024;
-// Bytes of w that stay in one core's second-level cache while the rows of x pass by.
+// Bytes of w that stay in one core's L2 while the rows of x stream.
 constexpr int64_t kBlockBytes = 320 << 10;
 
 // Tiles of w times rows of x.
@@ -28,7 +28,7 @@ class TileProduct {
     for (int64_t tile = first + run * kMaxQuantTiles; tile < last; ++tile) dot(0, x_.rows, tile, 1, 1);
   }
 
-  // Many rows: the tiles stay in the second-level cache.
+  // Many rows: the tiles stay in L2.
   void block(int64_t first, int64_t last) const {
     for (int64_t row = 0; row < x_.rows; row += kMaxQuantRows) {
       const int64_t rows = std::min(kMaxQuantRows, x_.rows - row);
@@ -54,14 +54,14 @@ class TileProduct {
 
 int64_t tiles_of(const Product& product) { return QuantLayout(product.w).tiles(); }
 
-// The most that a weight has, of groups of inputs or of a tile's bytes.
+// Maximum over all weights, of groups of inputs or of a tile's bytes.
 int64_t most_of(std::span<const Product> products, int64_t (QuantLayout::*what)() const) {
   int64_t most = 0;
   for (const Product& product : products) most = std::max(most, (QuantLayout(product.w).*what)());
   return most;
 }
 
-// How many of `tiles` tiles of so many bytes, shared out to threads, are multiplied at a time for many rows.
+// Tiles per block for many rows, if the threads share `tiles` tiles.
 int64_t tiles_per_block(int64_t tile_bytes, int64_t tiles, int threads) {
   const int64_t fit = std::max<int64_t>(2, kBlockBytes / tile_bytes / 2 * 2);
   return std::clamp<int64_t>(ceil_div<int64_t>(tiles, threads), 1, fit);

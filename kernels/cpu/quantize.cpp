@@ -15,13 +15,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// A group of the outputs in a vector becomes this: bf16 scales in the low halves, and values without zero.
+// Quantized group for the outputs of a vector: bf16 scales in the low halves, and values without zero point.
 struct GroupLanes {
   HWY_ALIGN int32_t scale[kQuantRows];
   HWY_ALIGN int32_t q[kQuantGroup][kQuantRows];
 };
 
-// Largest magnitudes, the first values that have them, and which groups hold only finite values.
+// Largest magnitudes, the first values with these magnitudes, and whether groups are finite.
 struct Peaks {
   VL largest, extreme;
   hn::Mask<DL> finite;
@@ -67,7 +67,7 @@ HWY_INLINE void GroupQ4(const float (*w)[kQuantRows], int64_t lane, VL extreme, 
   }
 }
 
-// Groups that are all but zero, or not finite: their integers are zero.
+// Sets the integers of almost-zero and of non-finite groups to zero.
 HWY_INLINE void ClearLanes(int64_t lane, const Peaks& p, GroupLanes& out) {
   const DL d;
   const DLI di;
@@ -79,7 +79,7 @@ HWY_INLINE void ClearLanes(int64_t lane, const Peaks& p, GroupLanes& out) {
   for (auto& q : out.q) hn::Store(hn::IfThenElseZero(keep, hn::Load(di, q + lane)), di, q + lane);
 }
 
-// Four inputs of each output into the bytes of one 32-bit lane.
+// Packs four inputs of each output into the bytes of one 32-bit lane.
 HWY_INLINE VLI Quad(const GroupLanes& group, int64_t quad, int64_t lane, int zero) {
   const DLI di;
   const auto byte = [&](int64_t i) HWY_ATTR {
@@ -113,7 +113,7 @@ void QuantizeGroup(const float (*w)[kQuantRows], const QuantLayout& layout, uint
   for (int64_t r = 0; r < kQuantRows; ++r) scales[r] = static_cast<uint16_t>(group.scale[r]);
 }
 
-// `rows` x `columns` floats of a block, transposed: w[input][output].
+// Quantizes a block of floats, transposed: w[input][output].
 void QuantizeBlock(const float (*w)[kQuantRows], const QuantLayout& layout, uint8_t* block) {
   for (int64_t g = 0; g < layout.block() / kQuantGroup; ++g) {
     QuantizeGroup(w + g * kQuantGroup, layout, reinterpret_cast<uint16_t*>(block) + g * kQuantRows,
@@ -121,7 +121,7 @@ void QuantizeBlock(const float (*w)[kQuantRows], const QuantLayout& layout, uint
   }
 }
 
-// One row of x; columns behind x.cols are zero.
+// Quantizes one row of x; columns after x.cols are zero.
 void QuantizeRow(const float* HWY_RESTRICT x, int64_t cols, int64_t groups, int8_t* HWY_RESTRICT q,
                  float* HWY_RESTRICT scales, int32_t* HWY_RESTRICT sums) {
   const DL d;

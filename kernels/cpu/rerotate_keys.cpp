@@ -1,6 +1,6 @@
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/integers.h"
+#include "kernels/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rerotate_keys.cpp"
@@ -11,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// The first cos.rows positions of one layer's keys in a page; row i of cos and sin is the page's position i.
-// Returns how many of the rotated numbers are +-65504 then.
+// Re-rotates the first cos.rows positions of one layer's keys in a page; row i of cos and sin is the page's
+// position i. Returns the count of +-65504 among the rotated numbers.
 int64_t RerotatePage(const KvLayer& layer, void* page, const Matrix& cos, const Matrix& sin,
                      bool interleaved) {
   int64_t saturated = 0;
@@ -51,8 +51,8 @@ bool by_place(const KeyRotation& sequence) { return sequence.new_positions().emp
 
 }  // namespace
 
-// A task is one page of a sequence for a group of layers: its angles are made once and serve every head of
-// every layer of the group. All layers form one group as soon as there are pages enough for the threads.
+// A task is one page of a sequence for a group of layers; every head of these layers shares the page's
+// angles. All layers form one group as soon as there are enough pages for the threads.
 void CpuBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                                bool interleaved) {
   const auto n_layers = static_cast<int64_t>(layers.size());
@@ -72,7 +72,7 @@ void CpuBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span
   if (n_layers == 0 || total_pages == 0) return;
   const int64_t n_groups = total_pages >= 4 * threads_ ? 1 : std::min<int64_t>(n_layers, threads_);
   const int threads = positions * n_layers < 64 ? 1 : threads_;
-  // For each thread: the angles of a page in f32, and what making them needs.
+  // Per thread: the angles of a page in f32, and scratch to compute them.
   const auto worker_bytes =
       static_cast<size_t>(pairs) * (2 * kKvPage * sizeof(float) + RopeAngles::kWork * sizeof(double));
   auto* memory = static_cast<char*>(scratch(static_cast<size_t>(threads) * worker_bytes));

@@ -8,19 +8,18 @@
 
 namespace lariat {
 
-// cos and sin of position * freq for runs of positions, exact to f32 and without a cosine per
-// value. With p = 256 A + 16 a + b the addition theorem gives
+// cos and sin of position * freq for runs of positions, exact to f32 and without a cosine per value. With p =
+// 256 A + 16 a + b the addition theorem gives
 //   R(p f) = R(256 A f) R(16 a f) R(b f),
-// two complex products in double on top of tables of 16 rows, each entry of which is a cosine of a product in
-// double: within 4e-16 of the exact value at any position. The cut is by absolute position, so a row is the
-// same bit for bit whatever run it is asked for with.
+// two complex products in double with tables of 16 rows. Table entries are cosines of double products. The
+// result is within 4e-16 of the exact value at any position. The split uses absolute positions: a row is
+// bitwise identical in every run.
 class RopeAngles {
  public:
-  // For positions in [first, first + count). Memory of an earlier call is used again.
+  // Prepares positions [first, first + count); reuses memory of earlier calls.
   void prepare(std::span<const double> freq, int64_t first, int64_t count);
 
-  // Row i of cos and sin (f32) becomes position first + i. work: kWork doubles for each pair, the caller's
-  // alone.
+  // Sets row i of cos and sin (f32) to position first + i. work: kWork doubles per pair, per caller.
   static constexpr int64_t kWork = 4;
   void fill(int64_t first, const Matrix& cos, const Matrix& sin, double* work) const;
 
@@ -34,7 +33,7 @@ class RopeAngles {
   Rows coarse_, fine_;  // offsets 16 a and b
 };
 
-// The same for any angles, angle(i, j) of pair j of row i. A cosine per value.
+// The same for any angles: angle(i, j) of pair j of row i, with one cosine per value.
 template <class Angle>
 void fill_angles(const Matrix& cos, const Matrix& sin, const Angle& angle) {
   for (int64_t i = 0; i < cos.rows; ++i) {

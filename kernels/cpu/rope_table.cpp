@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rope_table.cpp"
@@ -69,7 +69,7 @@ void RopeAngles::prepare(std::span<const double> freq, int64_t first, int64_t co
     const size_t at = static_cast<size_t>(row) * freq_.size();
     set_row(position, &rows.cos[at], &rows.sin[at]);
   };
-  // A single position (every decode step) needs one row of each table, a long run all of them.
+  // A single position (every decode step) needs one row of each table, a long run needs all rows.
   for (int64_t position = first; position < first + std::min<int64_t>(count, 16); ++position) {
     set(fine_, position % 16, position % 16);
   }

@@ -1,4 +1,4 @@
-// RoPE on one head, per instruction set: what the cache write, the query and the re-rotation share.
+// RoPE on one head, per instruction set, for cache writes, queries and re-rotation.
 #if defined(LARIAT_KERNELS_CPU_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LARIAT_KERNELS_CPU_ROTATE_INL_H_
 #undef LARIAT_KERNELS_CPU_ROTATE_INL_H_
@@ -14,9 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Stores what goes into the cache. f16 has too little range for some models' keys: what is beyond it becomes
-// the largest f16, since one infinity in the cache would make every later token NaN. A NaN stays a NaN (x86
-// returns the second operand when one is NaN).
+// Stores numbers in the cache. Keys of some models exceed f16: such numbers become the largest f16, since one
+// infinity in the cache would make every later token NaN. A NaN stays a NaN (x86 returns the second operand).
 template <typename T>
 class CacheStore {
   using I32 = hn::RebindToSigned<F32>;
@@ -28,14 +27,14 @@ class CacheStore {
   HWY_INLINE void operator()(VF32 value, T* p, size_t count) {
     if constexpr (kSaturates) {
       const F32 d;
-      // Magnitudes are in the order of their bits, and a comparison of those takes one cycle.
+      // Magnitudes compare like their bits, and an integer comparison takes one cycle.
       largest_ = hn::Max(largest_, hn::BitCast(I32(), hn::Abs(value)));
       value = hn::Min(hn::Set(d, 65504.0F), hn::Max(hn::Set(d, -65504.0F), value));
     }
     StoreUpTo(value, p, count);
   }
 
-  // Whether something was stored that becomes the largest f16 (or was no number): then it is worth counting.
+  // Whether a stored number becomes the largest f16 or was a NaN: only then counting is necessary.
   HWY_INLINE bool saturated() const {
     if constexpr (!kSaturates) return false;
     const auto rounds_below = hn::BitCast(I32(), hn::Set(F32(), 65488.0F));  // half an ulp below 65504
@@ -46,7 +45,7 @@ class CacheStore {
   hn::Vec<I32> largest_;
 };
 
-// How many of n numbers in a cache are +-65504.
+// Count of +-65504 among n numbers of a cache.
 template <typename T>
 int64_t CountSaturated(const T* stored, size_t n) {
   if constexpr (!std::is_same_v<T, hwy::float16_t>) return 0;

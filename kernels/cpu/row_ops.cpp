@@ -1,11 +1,11 @@
-// The ops that work row by row, threaded over rows.
+// Row-wise ops, threaded over rows.
 #include <cmath>
 #include <limits>
 
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
+#include "kernels/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_ops.cpp"
@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// out = norm(x); squares: the sum of x's squares, which a centred norm has no use for.
+// out = norm(x). squares: sum of the squares of x, unused by a centred norm.
 template <typename T>
 HWY_INLINE void NormRow(const float* x, float squares, const Norm& norm, const T* weight, size_t n,
                         float* out) {
@@ -54,23 +54,22 @@ void AddNormRows(const Matrix& residual, const Matrix& delta, float scale, const
   });
 }
 
-// x / (1 + exp(-z)). exp(-z) is capped below f32's largest value; what that gives for z < -88 differs from
-// the exact value by less than 1e-35.
+// x / (1 + exp(-z)). exp(-z) is capped below the largest f32: for z < -88 the error is less than 1e-35.
 HWY_INLINE VF32 TimesLogistic(VF32 x, VF32 z) {
   const F32 d;
   return hn::Div(x, hn::Add(hn::Set(d, 1.0F), Exp(hn::Min(hn::Set(d, 88.0F), hn::Neg(z)))));
 }
 
-// x Phi(x), Phi being the normal distribution's. With a = |x| and u = 4 / (a + 4),
+// x Phi(x), with Phi of the normal distribution. With a = |x| and u = 4 / (a + 4),
 //   Phi(-a) = exp(-a^2 / 2) u p(u):
 // Abramowitz and Stegun 26.2.17, but with a p of degree 9 that interpolates at the Chebyshev nodes of a in
-// [0, 13.5] (relative error 1.2e-8; beyond, Phi(-a) is less than f32 can hold). For the digits of the tail
-// a^2 is h^2 + (a - h) (a + h), where h has so few bits that its square is exact.
+// [0, 13.5] (relative error 1.2e-8; beyond, Phi(-a) underflows f32). For accuracy in the tail, a^2 is h^2 +
+// (a - h) (a + h), and h has so few bits that its square is exact.
 HWY_INLINE VF32 Gelu(VF32 x) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
   const VF32 one = hn::Set(d, 1.0F), half = hn::Set(d, -0.5F), most = hn::Set(d, 15.0F);
-  const VF32 a = hn::IfThenElse(hn::Gt(hn::Abs(x), most), most, hn::Abs(x));  // a NaN stays one
+  const VF32 a = hn::IfThenElse(hn::Gt(hn::Abs(x), most), most, hn::Abs(x));  // keeps a NaN
   const VF32 u = hn::Div(hn::Set(d, 4.0F), hn::Add(a, hn::Set(d, 4.0F)));
   VF32 p = hn::Set(d, 0.0149936324F);
   for (const float c : {-0.0541295113F, 0.0311430450F, 0.0560126931F, -0.0104550653F, 0.0992457232F,
@@ -84,7 +83,7 @@ HWY_INLINE VF32 Gelu(VF32 x) {
   return hn::Mul(x, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail)));
 }
 
-// Silu: z = x. Gelu with tanh: (1 + tanh(v)) / 2 = 1 / (1 + exp(-2 v)), so z = 2 v = 2 sqrt(2 / pi) (x +
+// SiLU: z = x. GELU with tanh: (1 + tanh(v)) / 2 = 1 / (1 + exp(-2 v)), z = 2 v, v = sqrt(2 / pi) (x +
 // 0.044715 x^3).
 HWY_INLINE VF32 Activated(VF32 x, Activation activation) {
   const F32 d;
@@ -94,7 +93,7 @@ HWY_INLINE VF32 Activated(VF32 x, Activation activation) {
   return TimesLogistic(x, hn::Mul(x, slope));
 }
 
-// kClamped. NaN stays.
+// kClamped; keeps a NaN.
 HWY_INLINE VF32 Clamped(VF32 gate, VF32 up) {
   const F32 d;
   const VF32 limit = hn::Set(d, kClampedLimit), most = hn::IfThenElse(hn::Gt(gate, limit), limit, gate);
@@ -103,7 +102,7 @@ HWY_INLINE VF32 Clamped(VF32 gate, VF32 up) {
   return hn::Mul(active, hn::Add(within, hn::Set(d, 1.0F)));
 }
 
-// up: null where there is none.
+// up: may be null.
 void GluRow(const float* gate, const float* up, size_t n, Activation activation, float* out) {
   ForVectors(n, [&](size_t i, size_t count) LARIAT_INLINE_BODY {
     if (activation == Activation::kClamped)
@@ -121,8 +120,8 @@ void SoftCapRow(float* x, size_t n, float scale, float cap) {
   }
 }
 
-// The largest value of a row. NaN never wins; -inf for a row without a number. (Highway's Max treats NaN
-// differently on each instruction set, a comparison does not.)
+// Largest value of a row, ignoring NaN; -inf for a row of only NaN. Highway's Max treats NaN differently on
+// each instruction set, a comparison does not.
 HWY_INLINE float MaxOfRow(const float* x, size_t n) {
   const F32 d;
   const size_t lanes = hn::Lanes(d);
@@ -139,7 +138,7 @@ HWY_INLINE float MaxOfRow(const float* x, size_t n) {
   return best;
 }
 
-// The largest value first, then the first place that holds it: two simple passes, the second mostly short.
+// Finds the largest value, then its first index: two simple passes, the second mostly short.
 int32_t ArgmaxRow(const float* x, size_t n) {
   const F32 d;
   const float largest = MaxOfRow(x, n);
@@ -152,10 +151,10 @@ int32_t ArgmaxRow(const float* x, size_t n) {
   for (; i < n; ++i) {
     if (x[i] == largest) return static_cast<int32_t>(i);
   }
-  return 0;  // nothing but NaN
+  return 0;  // only NaN
 }
 
-// sum of exp(x - largest): each term in f32, the sum in double.
+// Sum of exp(x - largest): each term in f32, the sum in double.
 double SumExp(const float* x, size_t n, float largest) {
   const F32 d;
   const hn::ScalableTag<double> d64;

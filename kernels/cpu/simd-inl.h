@@ -1,5 +1,5 @@
-// Vector helpers on top of Highway that more than one op needs: loads that widen any stored dtype to f32, and
-// stores that narrow f32, in agreement with kernels/convert.h bit by bit; exp; unrolled loops.
+// Shared vector helpers on top of Highway: loads that widen any dtype to f32, stores that narrow f32 (both
+// bitwise identical to kernels/convert.h), exp, and unrolled loops.
 //
 // Included after hwy/highway.h, between foreach_target.h's passes: once per instruction set.
 #if defined(LARIAT_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -23,10 +23,10 @@ HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using F32 = hn::ScalableTag<float>;  // one full vector of f32, the type all arithmetic is done in
+using F32 = hn::ScalableTag<float>;  // one full vector of f32, the type of all arithmetic
 using VF32 = hn::Vec<F32>;
 
-// The lanes of `value` as bits of the 16-bit storage types, each in the low half of a u32.
+// Lanes of `value` as bits of a 16-bit storage type, each in the low half of a u32.
 template <class D, class V>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Bf16Bits(D d, V value) {
   const hn::RebindToUnsigned<D> du;
@@ -39,14 +39,14 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Bf16Bits(D d, V value) {
   return hn::IfThenElse(nan, hn::Or(top, hn::Set(du, 0x40)), rounded);
 }
 
-// f32 rounded to bf16 and widened again (compute = kBF16 of Backend::linear).
+// Rounds f32 to bf16 and widens it again (compute = kBF16 of Backend::linear).
 template <class D, class V>
 HWY_INLINE V RoundToBf16(D d, V value) {
   return hn::BitCast(d, hn::ShiftLeft<16>(Bf16Bits(d, value)));
 }
 
-// Highway's own f16 conversion uses the hardware where there is one, and is otherwise wrong for infinities
-// and NaNs (1.0.3), so those instruction sets go through integers.
+// Highway's f16 conversion uses hardware if available. Its software version is wrong for infinities and NaNs
+// (1.0.3), so those instruction sets convert with integers.
 #if HWY_ARCH_X86 && (HWY_TARGET >= HWY_SSE4 || defined(HWY_DISABLE_F16C))
 #define LARIAT_F16_IN_SOFTWARE 1
 #elif HWY_TARGET == HWY_SCALAR
@@ -56,7 +56,7 @@ HWY_INLINE V RoundToBf16(D d, V value) {
 #endif
 
 #if LARIAT_F16_IN_SOFTWARE
-// The formulas of f16_to_f32 and f32_to_f16 (kernels/convert.h), on u32 lanes.
+// Formulas of f16_to_f32 and f32_to_f16 (kernels/convert.h), on u32 lanes.
 template <class D, class VU>
 HWY_INLINE hn::Vec<D> F16BitsToF32(D d, VU half) {
   const hn::RebindToUnsigned<D> du;
@@ -94,7 +94,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> F16Bits(D d, V value) {
 }
 #endif
 
-// Lanes(d) values at p, widened to f32. Any alignment.
+// Loads Lanes(d) values at p, widened to f32. Any alignment.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadF32(D d, const float* HWY_RESTRICT p) {
   return hn::LoadU(d, p);
@@ -142,7 +142,7 @@ HWY_INLINE void StoreF32(D /*d*/, V value, hwy::float16_t* HWY_RESTRICT p) {
 #endif
 }
 
-// The first `count` < Lanes(d) values at p, zeros after them; nothing behind them is touched.
+// Loads the first `count` < Lanes(d) values at p, padded with zeros; reads no memory after them.
 template <class D, typename T>
 HWY_INLINE hn::Vec<D> LoadTailF32(D d, const T* HWY_RESTRICT p, size_t count) {
   HWY_ALIGN T lanes[hn::MaxLanes(D())] = {};
@@ -157,7 +157,7 @@ HWY_INLINE void StoreTailF32(D d, V value, T* HWY_RESTRICT p, size_t count) {
   std::memcpy(p, lanes, count * sizeof(T));
 }
 
-// The first `count` of the lanes, where count may be all of them or more.
+// Loads the first `count` lanes; count may be Lanes or more.
 template <typename T>
 HWY_INLINE VF32 LoadUpTo(const T* p, size_t count) {
   const F32 d;
@@ -174,9 +174,9 @@ HWY_INLINE void StoreUpTo(VF32 value, T* p, size_t count) {
   }
 }
 
-// body(i, count) for the vectors of n values, from value i on. The compiler knows that count is all lanes,
-// but for the last, shorter one: LoadUpTo and StoreUpTo are plain loads and stores then. body: [&](size_t i,
-// size_t count) LARIAT_INLINE_BODY { ... }
+// Calls body(i, count) for the vectors of n values, from value i on. For all but the last, shorter vector the
+// compiler knows count: LoadUpTo and StoreUpTo become plain loads and stores. body: [&](size_t i, size_t
+// count) LARIAT_INLINE_BODY { ... }
 template <class Body>
 HWY_INLINE void ForVectors(size_t n, const Body& body) {
   const size_t lanes = hn::Lanes(F32());
@@ -185,8 +185,8 @@ HWY_INLINE void ForVectors(size_t n, const Body& body) {
   if (i < n) body(i, n - i);
 }
 
-// Calls body(pointer to the stored type), so that a loop over any float dtype is written once. A lambda needs
-// HWY_ATTR before its brace: it does not inherit the instruction set of the function around it.
+// Calls body(pointer to the stored type), for one loop over all float dtypes. Lambdas need HWY_ATTR before
+// the brace: they do not inherit the instruction set of the enclosing function.
 template <class Body>
 HWY_INLINE void WithDType(void* data, DType dtype, const Body& body) {
   switch (dtype) {
@@ -198,13 +198,13 @@ HWY_INLINE void WithDType(void* data, DType dtype, const Body& body) {
       return body(static_cast<hwy::bfloat16_t*>(data));
     case DType::kQ8:
     case DType::kQ4:
-      HWY_DASSERT(false);  // the quantised product has its own code (quant_matmul.h)
+      HWY_DASSERT(false);  // quantized products have their own code (quant_matmul.h)
   }
 }
 
-// exp(x) for x <= 88, within 2 ulp. Below -87.3, where the result would be subnormal, 0 (so exp(-inf) = 0);
-// a NaN stays a NaN. Highway's own (contrib/math, 1.0.3) makes a NaN 0, which would hide a broken model from
-// the softmax and the token loss, and takes a quarter longer for the same 0.9 ulp in practice.
+// exp(x) for x <= 88, within 2 ulp. Below -87.3, where the result would be subnormal, 0 (so exp(-inf) = 0); a
+// NaN stays a NaN. Highway's exp (contrib/math, 1.0.3) maps a NaN to 0, which would hide a broken model from
+// the softmax and the token loss, and is a quarter slower for the same 0.9 ulp in practice.
 //
 // x = n ln2 + r with |r| <= ln2 / 2: adding 1.5 * 2^23 rounds x / ln2 to the integer n and leaves n in the
 // low bits of the sum. exp(r) = 1 + r + r^2 g(r), g interpolated at the Chebyshev nodes (error 1e-8).
@@ -214,7 +214,7 @@ HWY_INLINE VF32 Exp(VF32 x) {
   const VF32 magic = hn::Set(d, 12582912.0F);
   const VF32 shifted = hn::MulAdd(x, hn::Set(d, 1.44269504F), magic);
   const VF32 n = hn::Sub(shifted, magic);
-  // ln2 in two parts; the first has so few bits that n times it is exact.
+  // ln2 in two parts; the first has so few bits that n times the first is exact.
   const VF32 r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F), hn::NegMulAdd(n, hn::Set(d, 0.693359375F), x));
   VF32 g = hn::Set(d, 0.00139264006F);
   g = hn::MulAdd(g, r, hn::Set(d, 0.00836335309F));
@@ -227,8 +227,8 @@ HWY_INLINE VF32 Exp(VF32 x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3F)), hn::Mul(exp_r, power));
 }
 
-// cap * tanh(x / cap), by tanh(y) = 1 - 2 / (1 + exp(2 y)): off by cap * 5 * 2^-24 at most. A NaN stays a
-// NaN, for which Min would not do: without vectors it takes the other argument.
+// cap * tanh(x / cap), by tanh(y) = 1 - 2 / (1 + exp(2 y)): error at most cap * 5 * 2^-24. Keeps a NaN; Min
+// would not, since without vectors Min returns the other argument.
 HWY_INLINE VF32 SoftCap(VF32 x, float cap) {
   const F32 d;
   const VF32 one = hn::Set(d, 1.0F), two = hn::Set(d, 2.0F), largest = hn::Set(d, 88.0F);
@@ -237,8 +237,8 @@ HWY_INLINE VF32 SoftCap(VF32 x, float cap) {
   return hn::Mul(hn::Set(d, cap), hn::Sub(one, hn::Div(two, hn::Add(one, power))));
 }
 
-// The even (odd) lanes of low, then those of high. A vector of one lane (the scalar target, where Highway has
-// no ConcatEven) has no odd lane: low is taken for the even one and high for the odd one.
+// Even (odd) lanes of low, then of high. A one-lane vector (scalar target, where Highway lacks ConcatEven)
+// has no odd lane: low counts as the even lane, high as the odd one.
 HWY_INLINE VF32 EvenLanes(VF32 low, VF32 high) {
 #if HWY_TARGET == HWY_SCALAR
   (void)high;
@@ -257,11 +257,9 @@ HWY_INLINE VF32 OddLanes(VF32 low, VF32 high) {
 #endif
 }
 
-// Loops that are unrolled before the compiler decides what lives in registers: an array of vectors that is
-// only indexed by such a loop's counter never touches memory.
-//
-// body(0), ..., body(kEnd - 1), the argument being a compile-time constant. body: [&](auto i)
-// LARIAT_INLINE_BODY { ... }
+// Unrolls a loop before register allocation: an array of vectors that only the loop's counter indexes never
+// touches memory. Calls body(0), ..., body(kEnd - 1) with compile-time constants.
+// body: [&](auto i) LARIAT_INLINE_BODY { ... }
 template <int64_t kEnd, int64_t kFirst = 0, class Body>
 HWY_INLINE void Unroll(const Body& body) {
   if constexpr (kFirst < kEnd) {
@@ -270,9 +268,9 @@ HWY_INLINE void Unroll(const Body& body) {
   }
 }
 
-// Transposes the square matrix whose rows lie in as many vectors as one has lanes, in registers. Each of the
-// log2(lanes) rounds sorts the even lanes of all vectors before the odd ones, which rotates the bits of (row,
-// lane) by one place; after all rounds the two have changed places.
+// Transposes a square matrix in registers; it has as many rows as a vector has lanes. Each of the log2(lanes)
+// rounds moves the even lanes of all vectors before the odd lanes, which rotates the bits of (row, lane) by
+// one; finally row and lane are exchanged.
 template <int64_t kRounds = hn::MaxLanes(F32())>
 HWY_INLINE void Transpose(VF32* tile) {
   constexpr int64_t kLanes = hn::MaxLanes(F32());

@@ -24,11 +24,11 @@ namespace {
 
 using namespace cuda;
 
-constexpr int64_t kDecodeRows = 32;  // packed rows up to which the kernel with 16 of them per block is better
+constexpr int64_t kDecodeRows = 32;  // up to this many packed rows, 16 rows per block are faster
 constexpr int kMergeColumns = 128, kMergeGroups = 4;
 
-// Grid: one block per (row, head), of 128 threads for each of up to four groups that share the partial
-// results between them. Bound by latency: that of reading the states, then of some ten partial results.
+// Grid: one block per (row, head), with 128 threads for each of up to four groups that share the partial
+// results. Bound by latency: reads of the states, then of about ten partial results.
 __global__ void merge_kernel(const __grid_constant__ Attention a) {
   LARIAT_SHARED(float, weights, kMaxSplits);
   LARIAT_SHARED(float, sums, kMergeGroups* kMergeColumns);
@@ -79,8 +79,8 @@ Attention describe(const Matrix& q, std::span<const KeyRange> ranges, const KvLa
   return a;
 }
 
-// On tensor cores. 128 rows per block are the quickest where that makes a block for each multiprocessor: 315
-// against 237 TFLOP/s for 8,192 tokens on an H100; for 512, which do not, 52 against 72.
+// Tensor core kernel. 128 rows per block are the fastest if they give a block to each multiprocessor: 315 vs
+// 237 TFLOP/s for 8,192 tokens on an H100. For 512 tokens, which do not, 52 vs 72.
 const AttentionKernel& attention_kernel(const Attention& a, const AttentionPlan& plan) {
   const int64_t rows = plan.tokens * a.group();
   if (rows <= kDecodeRows) return kAttentionDecode;

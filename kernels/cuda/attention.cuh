@@ -1,30 +1,28 @@
 #pragma once
 #include "kernels/cuda/output.cuh"
 
-// The attention kernels share this. Scores are kept in units of log2: q is scaled by scale * log2(e), and
-// exp2 takes the place of exp.
+// Shared by the attention kernels. Scores are in log2 units: q is scaled by scale * log2(e), and exp2
+// replaces exp. A row of q, out and the RoPE table is a token of any sequence of the step.
 //
-// A row of q, out and the RoPE table is a token of the step, of any of its sequences.
-// Packed rows: the query heads that read the same KV head are packed with a sequence's tokens into one
-// matrix, so that a tile of 16 of them reads a key once for all (GQA packing):
+// Packed rows (GQA packing): the query heads of a KV head and a sequence's tokens form one matrix, so that a
+// tile of 16 rows reads each key once:
 //   packed row r of KV head h: the sequence's token r / group, query head h * group + r % group,
 //   group = n_heads / n_kv_heads
-// Splits: the keys of a tile can be shared out over several blocks, those of each range over others. Each
-// then leaves a partial result,
+// Splits: several blocks can share the keys of a tile, and each range has its own blocks. Each block writes a
+// partial result,
 //   state[(split * n_rows + row) * n_heads + head] = (base m, about the maximum, and sum l)
 //   partial[the same][d] = sum of exp2(score - m) v[d]
-// which become one by the block of the tile that is done last (attention_merge.cuh) where tiles are small, as
-// in decode. For one block 64 rows of up to 64 results are many: merge_kernel (attention.cu) has a block for
-// each.
+// For small tiles, as in decode, the tile's last block merges the results (attention_merge.cuh). 64 rows of
+// up to 64 results are too many for one block: merge_kernel (attention.cu) has a block per row.
 namespace lariat::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634F;
 
-// A KeyRange, but for what all of them share.
+// Device form of a KeyRange, without the parts that all ranges share.
 struct AttentionRange {
   KeyEdge begin, end;
   int64_t k_offset;                                  // in a page
-  const float *cos, *sin, *q_scale, *whole_q_scale;  // the last may be null
+  const float *cos, *sin, *q_scale, *whole_q_scale;  // whole_q_scale may be null
   int64_t cos_stride, sin_stride, q_scale_stride, whole_q_scale_stride;
 
   __device__ float whole(int64_t row) const {
@@ -42,22 +40,21 @@ struct Attention {
   int64_t n_rows;
   float* partial;
   float2* state;
-  unsigned* finished;   // [grid.x]: how many blocks of a tile are done; 0 before and after a launch; or null,
-                        // where merge_kernel puts the splits together
-  const float* slopes;  // of ALiBi, one per head, for scores in units of e; or null
+  unsigned* finished;   // [grid.x]: finished blocks of a tile, 0 between launches; null: merge_kernel merges
+  const float* slopes;  // ALiBi: one per head, for scores in units of e; or null
   const float* sinks;   // likewise
   int n_heads, n_kv_heads, head_dim, rotary_dim;
-  int splits, shares;  // of all ranges together, and of one
-  int value_dim;       // how many numbers of each value are wanted
-  float scale;         // of the dimensions that are not rotated; those that are have q_scale as well
-  float softcap, softcap_slope;  // of the scores, in their units, and 2 log2(e) / softcap; 0: none
+  int splits, shares;            // of all ranges, and of one range
+  int value_dim;                 // used numbers of each value
+  float scale;                   // of unrotated dimensions; rotated ones also have q_scale
+  float softcap, softcap_slope;  // in score units, and 2 log2(e) / softcap; 0: none
   DType k_dtype, v_dtype, out_dtype;
   bool interleaved;
 
   __host__ __device__ int group() const { return n_heads / n_kv_heads; }
 };
 
-// What a block has to do: a share of the keys of a range.
+// Work of a block: a share of the keys of a range.
 struct Share {
   const AttentionRange& range;
   int index, split;
@@ -67,32 +64,32 @@ struct Share {
       : range(a.ranges[blockIdx.z]),
         index(static_cast<int>(blockIdx.y)),
         split(static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y)) {}
-  // Where the online softmax starts, in units of log2: at the head's sink, in one of the blocks.
+  // Initial maximum of the online softmax, in log2 units: the head's sink, in one of the blocks.
   __device__ float start(const Attention& a, int head) const {
     return a.sinks == nullptr || split > 0 ? -INFINITY : a.sinks[head] * kLog2E;
   }
 };
 
-// The host plans launches for this: no sequence of the step needs more, most need less.
+// Upper bounds for planning launches: no sequence of the step needs more.
 struct AttentionPlan {
   int64_t sequences;
-  int64_t tokens;  // new ones of a sequence
-  int64_t keys;    // that these tokens read together, of a range
+  int64_t tokens;  // new tokens of a sequence
+  int64_t keys;    // read by these tokens together, per range
   int multiprocessors;
 };
 
-// A sequence's tokens as packed rows of one KV head.
+// Tokens of a sequence as packed rows of one KV head.
 struct PackedRows {
   int64_t first_token_row;  // of the sequence, in q and out
   int first_position;       // of the sequence's new tokens
-  unsigned first, count;    // packed row of the tile; packed rows in the sequence
+  unsigned first, count;    // first packed row of the tile; packed rows of the sequence
   unsigned group;
   int kv_head;
 
   __device__ bool has(int row) const { return first + static_cast<unsigned>(row) < count; }
   __device__ unsigned token(int row) const { return (first + static_cast<unsigned>(row)) / group; }
   __device__ int64_t token_row(int row) const { return first_token_row + token(row); }
-  // Beyond the last row: where a next token would stand.
+  // Rows after the last have the position of a next token.
   __device__ int position(int row) const { return first_position + static_cast<int>(token(row)); }
   __device__ int head(int row) const {
     return static_cast<int>(static_cast<unsigned>(kv_head) * group +
@@ -106,7 +103,7 @@ __device__ __forceinline__ int2 pair_dims(const Attention& a, int pair) {
   return {pair, pair + a.rotary_dim / 2};
 }
 
-// Those two of a row's rotated and scaled q (one head of it at `q`).
+// Rotated and scaled pair of a row's q (one head, at `q`).
 __device__ __forceinline__ float2 rotated_pair(const Attention& a, const AttentionRange& range,
                                                const float* q, int64_t row, int pair) {
   const int2 d = pair_dims(a, pair);
@@ -120,11 +117,11 @@ __device__ __forceinline__ int64_t state_index(const Attention& a, int split, in
   return (split * a.n_rows + row) * a.n_heads + head;
 }
 
-// Where a head of a row begins in out, whose elements are `bytes` long.
+// Start of a row's head in out, whose elements have `bytes` bytes.
 __device__ __forceinline__ char* head_of_out(const Attention& a, int64_t row, int head, int bytes) {
   return static_cast<char*>(a.out) + (row * a.out_stride + int64_t{head} * a.value_dim) * bytes;
 }
-// kWidth neighbouring numbers of it from the d-th on; 4 of them, at a multiple of their size.
+// Stores kWidth adjacent numbers; 4 numbers require an aligned address.
 template <int kWidth, class T>
 __device__ __forceinline__ void store_numbers(T* out, const float (&x)[kWidth]) {
   static_assert(kWidth == 1 || kWidth == 4);
@@ -144,8 +141,8 @@ __device__ __forceinline__ void store_out(const Attention& a, int64_t row, int h
   }
 }
 
-// softcap * tanh(x / softcap), by tanh(y) = 1 - 2 / (1 + exp(2 y)): off by softcap * 8 * 2^-24 at most. The
-// quick division, as that of IEEE takes registers from the kernels, also where there is no cap.
+// softcap * tanh(x / softcap), by tanh(y) = 1 - 2 / (1 + exp(2 y)): error at most softcap * 8 * 2^-24. Fast
+// division: IEEE division takes registers from the kernels, even without a cap.
 __device__ __forceinline__ float capped_score(const Attention& a, float x) {
   const float divisor = 1.0F + exp2f(x * a.softcap_slope);
 #ifdef __CUDACC__
@@ -155,8 +152,8 @@ __device__ __forceinline__ float capped_score(const Attention& a, float x) {
 #endif
 }
 
-// How many blocks share the keys of one tile: at most two blocks on every multiprocessor, so that all run at
-// once, as long as each has `min_tiles` key tiles to work on.
+// Blocks that share the keys of a tile: at most two per multiprocessor, so that all run at once, with at
+// least `min_tiles` key tiles each.
 inline constexpr int kMaxSplits = 64;
 inline dim3 share_grid(const Attention& a, int64_t blocks) {
   const auto shares = static_cast<unsigned>(a.shares);
@@ -164,16 +161,16 @@ inline dim3 share_grid(const Attention& a, int64_t blocks) {
 }
 int attention_splits(int64_t blocks, int64_t key_tiles, int64_t min_tiles, int multiprocessors);
 
-// One kind of kernel: whether it puts its splits' results together, their number, and, once a.splits and what
-// they need are set, the launch.
+// An attention kernel: whether it merges its splits, their number, and the launch (after a.splits and its
+// buffers are set).
 struct AttentionKernel {
   bool merges;
   int (*splits)(const Attention& a, const AttentionPlan& plan);
   void (*launch)(const Attention& a, const AttentionPlan& plan, LaunchQueue& queue);
 };
 extern const AttentionKernel kAttentionPlain;
-// On tensor cores, where tensor_cores_support() (cuda_backend.h): for few packed rows of a sequence, for
-// more, and for so many that blocks of 128 keep the device busy.
+// Tensor core kernels, with tensor_cores_support() (cuda_backend.h): for few packed rows of a sequence, for
+// more, and for enough that blocks of 128 keep the device busy.
 extern const AttentionKernel kAttentionDecode, kAttentionShort, kAttentionPrefill;
 
 }  // namespace lariat::cuda

@@ -1,7 +1,7 @@
 #pragma once
 #include "kernels/cuda/attention.cuh"
 
-// How the partial results of a tile whose keys are shared between blocks become one (attention.cuh).
+// Merges the partial results of a tile whose keys are split between blocks (attention.cuh).
 namespace lariat::cuda {
 
 // Shared memory of a block that merges up to kRows rows.
@@ -12,7 +12,7 @@ struct MergeBoard {
   unsigned number;
 };
 
-// A row by itself, where a block has only one.
+// A single row, for blocks with one row.
 struct OneRow {
   int64_t row;
   int only_head;
@@ -21,13 +21,12 @@ struct OneRow {
   __device__ int head(int) const { return only_head; }
 };
 
-// Whether this block is the last of its tile's (those with its blockIdx.x) to have written its partial
-// results; if so, it may read those of all. `number` is shared memory. By the whole block.
+// Returns whether this block is the last of its tile (same blockIdx.x) to write partial results, and may read
+// all of them. `number`: shared memory. Called by the whole block.
 //
-// The results of all threads come before the first barrier, and thread 0's fence makes them visible to the
-// whole device before the block counts as done: without the fence another block could see the count and still
-// old memory. The fence behind the count keeps what the last block reads next from being read before it. The
-// count goes back to 0 with the last block, so the same launch can be replayed.
+// The first barrier orders all threads' results before thread 0's fence. This fence makes them visible to the
+// device before the block is counted; otherwise another block could see the count but stale memory. The fence
+// after the count orders later reads of the last block. The count wraps to 0, so a launch can be replayed.
 __device__ __forceinline__ bool is_last_split(const Attention& a, unsigned& number) {
   const auto last = static_cast<unsigned>(a.splits - 1);
   __syncthreads();
@@ -40,8 +39,8 @@ __device__ __forceinline__ bool is_last_split(const Attention& a, unsigned& numb
   return number == last;
 }
 
-// weights[split] = what the row's partial result of that split counts; [kMaxSplits], zero behind the last. By
-// a warp.
+// weights[split] = weight of the row's partial result of this split; [kMaxSplits], zero after the last. By a
+// warp.
 __device__ __forceinline__ void weigh_splits(const Attention& a, int64_t row, int head, float* weights) {
   static_assert(kMaxSplits == 2 * kWarpSize);
   const int lane = lane_index();
@@ -66,10 +65,10 @@ __device__ __forceinline__ void load_columns(const float* from, float (&x)[kWidt
   }
 }
 
-// Rows [0, count) of a tile: out = the weighted sum of their partial results. A thread has kWidth
-// neighbouring columns (4 where head_dim and value_dim are multiples of 4 and out is aligned); threads beyond
-// the columns share the splits with others. Rows: token_row(i), head(i). weights: [count][kMaxSplits], sums:
-// kWidth per thread, both shared memory. By the whole block.
+// Merges rows [0, count) of a tile: out = weighted sum of their partial results. A thread has kWidth adjacent
+// columns (4 if head_dim and value_dim are multiples of 4 and out is aligned); surplus threads share the
+// splits. Rows: token_row(i), head(i). weights: [count][kMaxSplits], sums: kWidth per thread, both in shared
+// memory. Called by the whole block.
 template <int kWidth, class Rows>
 __device__ __forceinline__ void merge_splits(const Attention& a, const Rows& rows, int count, float* weights,
                                              float* sums) {

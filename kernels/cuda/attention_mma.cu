@@ -1,13 +1,12 @@
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 
-// The attention kernel on tensor cores, made of the steps of attention_tile.cuh, and its launches: for many
-// packed rows of a sequence (prefill) 128 or 64 of them per block, for few (decode) 16, the keys shared
-// between the block's warps and between blocks.
+// Attention on tensor cores, from the steps of attention_tile.cuh, and its launches. Blocks have 128 or 64
+// packed rows (prefill), or 16 (decode), with keys shared between warps and blocks.
 namespace lariat::cuda {
 namespace {
 
-// The place of a row's elements, and what they are multiplied with.
+// Address of a row's elements, and their factor.
 struct RowTarget {
   char* at;
   float factor;
@@ -22,7 +21,7 @@ struct RowTarget {
   }
 };
 
-// Where a finished row goes: to `out`, or as a partial result when the keys are shared between blocks.
+// Destination of a finished row: `out`, or a partial result if blocks share the keys.
 struct RowWriter {
   const Attention& a;
   const PackedRows& rows;
@@ -31,8 +30,7 @@ struct RowWriter {
   __device__ int64_t partial(int row) const {
     return state_index(a, split, rows.token_row(row), rows.head(row));
   }
-  // The place of `row`, whose weights sum up to `sum`. Worked out once per row: the writes are many and
-  // unrolled.
+  // Target of `row`, whose weights sum to `sum`. Computed once per row, for many unrolled writes.
   __device__ RowTarget target(int row, float sum) const {
     if (a.splits > 1) return {reinterpret_cast<char*>(a.partial + partial(row) * a.head_dim), 1.0F, false};
     const bool bf16 = a.out_dtype == DType::kBF16;
@@ -43,7 +41,7 @@ struct RowWriter {
   }
 };
 
-// kKeyWarps = 1: each warp has its rows to itself.
+// kKeyWarps = 1: each warp owns its rows.
 template <class Tile>
 __device__ void write_rows(const RowWriter& writer, int first_row, const RowState<Tile>& state) {
   const int lane = lane_index(), g = lane / 4, t = lane % 4;
@@ -64,7 +62,7 @@ __device__ void write_rows(const RowWriter& writer, int first_row, const RowStat
   }
 }
 
-// kRowWarps = 1: the warps' results for the same 16 rows meet in shared memory, where the key tiles were.
+// kRowWarps = 1: merges the warps' results for the same 16 rows in shared memory, over the key tiles.
 template <class Tile>
 __device__ void merge_and_write_rows(const RowWriter& writer, const RowState<Tile>& state,
                                      unsigned char* shared) {
@@ -74,7 +72,7 @@ __device__ void merge_and_write_rows(const RowWriter& writer, const RowState<Til
   auto* states = reinterpret_cast<float2*>(out + kWarps * 16 * Tile::kD);  // [kWarps][16]
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarpSize, g = thread % kWarpSize / 4, t = thread % 4;
-  __syncthreads();  // all are done with the key tiles
+  __syncthreads();  // all warps are done with the key tiles
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = warp * 16 + g + 8 * r;
@@ -107,7 +105,7 @@ __device__ void merge_and_write_rows(const RowWriter& writer, const RowState<Til
   }
 }
 
-// The splits' results for the tile, by the block that is done last.
+// Merges the tile's splits, in the last block.
 template <class Tile>
 __device__ void merge_tile(const Attention& a, const PackedRows& rows, unsigned char* shared) {
   using Board = MergeBoard<Tile::kRows, 4 * Tile::kThreads>;
@@ -118,8 +116,8 @@ __device__ void merge_tile(const Attention& a, const PackedRows& rows, unsigned 
   merge_splits<4>(a, rows, left < Tile::kRows ? left : Tile::kRows, board.weights, board.sums);
 }
 
-// A block has rows of one sequence and one KV head. block: recomputed(blockIdx.x), wherever this is needed:
-// it would take too many registers to be kept.
+// A block has rows of one sequence and one KV head. block: recomputed(blockIdx.x) at each use, since keeping
+// the result takes too many registers.
 struct Block {
   PackedRows rows;
   unsigned sequence;
@@ -137,13 +135,13 @@ __device__ __forceinline__ Block block_at(const Attention& a, unsigned block) {
           sequence};
 }
 
-// The work of a block, and what this thread's warp has of it.
+// Work of a block, and of this thread's warp.
 template <class Tile>
 struct Place {
   void* const* pages;
   int kv_head;
   int low_position, high_position;  // of the block's rows
-  int warp_low, warp_high;          // of the warp's
+  int warp_low, warp_high;          // of the warp's rows
   const AttentionRange& range;
 
   __device__ Place(const Attention& a, const Block& block)
@@ -156,12 +154,12 @@ struct Place {
     warp_high = rows.position(first_row() + Tile::kWarpRows - 1);
   }
 
-  // The warp's first row and first key, in the tiles.
+  // First row and first key of the warp, in the tiles.
   __device__ static int first_row() { return warp_index() % Tile::kRowGroups * Tile::kWarpRows; }
   __device__ static int first_key() {
     return Tile::kKeyGroups == 1 ? 0 : warp_index() / Tile::kRowGroups * Tile::kWarpKeys;
   }
-  // Whether every row of the warp sees every key of the tile at `first`, and whether none sees any.
+  // Whether every row of the warp sees every key of the tile at `first`, and whether no row sees any.
   __device__ bool all_visible(int first) const {
     return first + Tile::kKeys <= range.end.at(warp_low) && first >= range.begin.at(warp_high);
   }
@@ -170,8 +168,7 @@ struct Place {
   }
 };
 
-// With attention sinks a head's rows have a weight of 1 before any key. first_row, first_key: of the warp, in
-// the tile.
+// Attention sinks: a head's rows start with a weight of 1. first_row, first_key: of the warp, in the tile.
 template <class Tile>
 __device__ __forceinline__ void start_at_sinks(const Attention& a, const PackedRows& rows, int first_row,
                                                int first_key, RowState<Tile>& state) {
@@ -191,7 +188,7 @@ struct TileKeys {
   int first, end;  // first is a multiple of the tile's keys
 };
 
-// The keys for this block: its share of what any of its rows sees.
+// Keys of this block: its share of the keys that any of its rows sees.
 template <class Tile>
 __device__ __forceinline__ TileKeys keys_of(const Attention& a, int low_position, int high_position) {
   const Share mine(a);
@@ -202,8 +199,7 @@ __device__ __forceinline__ TileKeys keys_of(const Attention& a, int low_position
   return {from, from + share < end ? from + share : end};
 }
 
-// Copies the tiles of a range, one after the other. The page of the next tile is looked up beside the copies
-// of the present one.
+// Copies the tiles of a range, one after another. The next tile's page is looked up during the copies.
 template <class Tile>
 struct TileCopies {
   const Attention& a;
@@ -232,7 +228,7 @@ struct TileCopies {
   }
 };
 
-// Works on the tiles of `keys`, of which `copies` has started the first, each while the next is copied.
+// Processes the tiles of `keys`, each while the next is copied; `copies` has started the first.
 template <class Tile>
 __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>& place, const TileKeys& keys,
                                           const typename Tile::Key* query, TileCopies<Tile>& copies,
@@ -240,12 +236,12 @@ __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>&
   const int offset = Place<Tile>::first_key();
   QueryFragments<Tile> fragments;
   if constexpr (Tile::kQueryInRegisters) {
-    __syncthreads();  // the query is there
+    __syncthreads();  // the query is loaded
     load_fragments<Tile>(query, fragments);
   }
   for (int first = keys.first; first < keys.end; first += Tile::kKeys) {
     cp_async_wait<0>();
-    __syncthreads();  // the tile is there, and all are done with the one before, whose place the next takes
+    __syncthreads();  // the tile is loaded, and the previous tile is done: the next reuses its memory
     if (first + Tile::kKeys < keys.end) {
       copies.start(first + Tile::kKeys, keys.end, tiles);
       cp_async_commit();
@@ -271,10 +267,9 @@ __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>&
   }
 }
 
-// Grid: x = KV heads, the fastest, x sequences x tiles of packed rows of the longest sequence, the latest
-// positions, which have most to do, first; y and z: Share. A block beyond the end of its sequence has nothing
-// to do. Threads and shared memory: AttentionTile. Bound by the tensor cores in prefill and by memory in
-// decode.
+// Grid: x = KV heads (fastest) x sequences x tiles of packed rows of the longest sequence; the latest
+// positions have the most work and come first. y and z: Share. Blocks after the end of their sequence do
+// nothing. Threads and shared memory: AttentionTile. Bound by the tensor cores (prefill) or memory (decode).
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __grid_constant__ Attention a) {
   LARIAT_DYNAMIC_SHARED(shared);
@@ -317,8 +312,7 @@ int64_t blocks_of(const Attention& a, const AttentionPlan& plan) {
   return ceil_div<int64_t>(plan.tokens * a.group(), Tile::kRows) * plan.sequences * a.n_kv_heads;
 }
 
-// The shapes of a block: how many rows a warp has, how many warps share rows and keys, and the fewest key
-// tiles for which another split pays.
+// Block shapes: rows per warp, warps that share rows and keys, and the fewest key tiles per split.
 struct DecodeShape {
   static constexpr int kRowTiles = 1, kRowWarps = 1, kKeyWarps = 4, kMinTiles = 2;
 };
@@ -329,9 +323,8 @@ struct LongShape {
   static constexpr int kRowTiles = 2, kRowWarps = 4, kKeyWarps = 1, kMinTiles = 8;
 };
 
-// Calls f(Tile{}) with the tile for a's dtypes and head size; above 128 dimensions with fewer rows and warps
-// for the keys. Each instantiation is a heavy compile: the three pairs of dtypes that engines use, four head
-// sizes.
+// Calls f(Tile{}) with the tile for a's dtypes and head size; above 128 dimensions with fewer rows and key
+// warps. Instantiations compile slowly: only the engines' three pairs of dtypes, and four head sizes.
 template <class Shape, class F>
 void with_tile(const Attention& a, F&& f) {
   constexpr bool kFine = Shape::kKeyWarps > 1;  // decode

@@ -1,14 +1,14 @@
 #include "kernels/cuda/attention_merge.cuh"
 
-// Attention for what the tensor cores do not take: f32 keys or values, values of 8 bits, head sizes that are
-// no multiple of 8 or above 256 (MLA's latent row). Scalar loads, any dtype, f32 arithmetic.
+// Attention without tensor cores: f32 keys or values, 8-bit values, head sizes above 256 (MLA's latent row)
+// or not a multiple of 8. Scalar loads, any dtype, f32 arithmetic.
 namespace lariat::cuda {
 namespace {
 
 constexpr int kWarps = 4;
 constexpr int kMaxDim = 576;  // MLA with 512 + 64
 
-// Keys per split below which another split would not pay.
+// Fewest keys per split.
 constexpr int64_t kMinKeys = 64;
 
 struct PlainState {
@@ -17,7 +17,7 @@ struct PlainState {
 
 using PlainBoard = MergeBoard<1, kWarps * kWarpSize>;
 
-// The head's q of that row, rotated and scaled, by the whole block.
+// Loads the head's q of a row, rotated and scaled, by the whole block.
 __device__ void load_plain_query(const Attention& a, const AttentionRange& range, int64_t row, int head,
                                  float* query) {
   const float* q = a.q + row * a.q_stride + int64_t{head} * a.head_dim;
@@ -32,8 +32,8 @@ __device__ void load_plain_query(const Attention& a, const AttentionRange& range
   }
 }
 
-// One key and its value join the warp's result; lane l holds dimensions l, l + 32, ... distance: of the key
-// from the query's position, 0 or less; slope: of ALiBi, in units of log2.
+// Adds one key and its value to the warp's result; lane l holds dimensions l, l + 32, ... distance: key
+// position - query position, at most 0; slope: ALiBi, in log2 units.
 template <int kPerLane>
 __device__ __forceinline__ void add_key(const Attention& a, const float* query, int kv_head, void* page,
                                         int64_t k_offset, int64_t key, float slope, int distance,
@@ -66,8 +66,8 @@ __device__ __forceinline__ void add_key(const Attention& a, const float* query, 
   }
 }
 
-// Grid: x = row * n_heads + head, y and z: Share; 4 warps take keys in turn and meet at the end. Shared
-// memory: q and each warp's result, 5 head_dim floats. Bound by the latency of one key after the other.
+// Grid: x = row * n_heads + head, y and z: Share; 4 warps take keys in turn and merge at the end. Shared
+// memory: q and each warp's result, 5 head_dim floats. Bound by the latency of successive keys.
 template <int kPerLane>
 __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   LARIAT_DYNAMIC_SHARED(raw);
@@ -131,7 +131,7 @@ int splits(const Attention& a, const AttentionPlan& plan) {
 }
 
 void launch_plain(const Attention& a, const AttentionPlan&, LaunchQueue& queue) {
-  if (a.head_dim > kMaxDim) throw Error("the CUDA backend has attention for heads of up to 576 dimensions");
+  if (a.head_dim > kMaxDim) throw Error("head_dim: the CUDA backend supports at most 576; use `device` cpu");
   const dim3 grid = share_grid(a, a.n_rows * a.n_heads);
   const size_t shared_bytes = static_cast<size_t>((kWarps + 1) * a.head_dim) * sizeof(float);
   launch(a.head_dim <= 128 ? attention_plain_kernel<4> : attention_plain_kernel<kMaxDim / kWarpSize>, grid,

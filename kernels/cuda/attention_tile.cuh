@@ -2,17 +2,16 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-// The steps of attention on tensor cores (FlashAttention-2, arXiv 2307.08691): a block holds a tile of packed
-// query rows and walks over tiles of keys, double-buffered by asynchronous copies, with a running maximum per
-// row.
+// Steps of attention on tensor cores (FlashAttention-2, arXiv 2307.08691). A block holds a tile of packed
+// query rows and iterates over tiles of keys, double-buffered by asynchronous copies, with a running maximum
+// per row.
 //
-//   kRowWarps warps hold 16 kRowTiles rows each;  kKeyWarps warps share the keys of a tile between them
+//   kRowWarps warps hold 16 kRowTiles rows each;  kKeyWarps warps share the keys of a tile
 //   prefill: 4 x 1, 128 rows or 64        decode: 1 x 4, 16 rows; the warps' results are merged at the end
 //
-// kFine: q and the weights go through the tensor cores as two terms, high + low, so that nothing is lost to
-// their 16 bits; free in decode, where memory is what costs. Prefill rounds each once, an error like that of
-// the 16-bit keys and values themselves.
-// kDim is head_dim rounded up to 64, 96, 128 or 256; the dimensions beyond head_dim are zeros.
+// kFine: q and the weights enter the tensor cores as two 16-bit terms, high + low, without loss; free in
+// decode, which is memory-bound. Prefill rounds each once, with an error like that in 16-bit keys and values.
+// kDim is head_dim rounded up to 64, 96, 128 or 256; dimensions from head_dim on are zeros.
 namespace lariat::cuda {
 
 template <class K, class V, int kDim, int kRowTilesPerWarp, int kRowWarps, int kKeyWarps, bool kFineTerms>
@@ -30,21 +29,21 @@ struct AttentionTile {
   static constexpr int kThreads = kWarpSize * kRowWarps * kKeyWarps;
   static constexpr bool kQueryInRegisters = kRowTiles * kDim <= 128;
   static constexpr int kStages = 2;
-  static constexpr int kQueryElements = kRows * kDim;  // of one term
+  static constexpr int kQueryElements = kRows * kDim;  // per term
   static constexpr size_t kQueryBytes = size_t{2} * kTerms * kQueryElements;
   static constexpr size_t kTileBytes = size_t{2} * kKeys * kDim;
   static constexpr size_t kSharedBytes = kQueryBytes + 2 * kStages * kTileBytes;
-  // Where the keys of the tile that begins at key `first` are copied to; the values follow.
+  // Offset of the keys of the tile that starts at key `first`; the values follow.
   __device__ static size_t stage(int first) {
     return static_cast<unsigned>(first) / kKeys % kStages * 2 * kTileBytes;
   }
-  // Rows in shared memory are dense, and their chunks of 16 bytes swizzled: chunk c of row r lies at c ^
-  // swizzle(r), so that ldmatrix's eight rows are spread over all banks. Rows 16 apart have the same swizzle.
-  static constexpr int kSwizzled = kDim % 64 == 0 ? 8 : 4;  // chunks that change places among themselves
+  // Rows in shared memory are dense, with swizzled 16-byte chunks: chunk c of row r is at c ^ swizzle(r), so
+  // that ldmatrix's eight rows cover all banks. Rows 16 apart have the same swizzle.
+  static constexpr int kSwizzled = kDim % 64 == 0 ? 8 : 4;  // chunks that the swizzle permutes
   __device__ static unsigned swizzle(unsigned row) { return kSwizzled == 8 ? row % 8 : row / 2 % 4; }
-  // The offset that a lane hands to ldmatrix for rows 0 to 15 and chunks `chunk` and `chunk` + 1. Its
-  // matrices 1 and 2 are rows 8-15 of the first chunk and rows 0-7 of the second: for q and the values in
-  // this order, for the keys, whose operands are of 8 rows, in the other.
+  // Offset of a lane in ldmatrix for rows 0 to 15 and chunks `chunk` and `chunk` + 1. Matrices 1 and 2 are
+  // rows 8-15 of the first chunk and rows 0-7 of the second for q and the values; keys, with operands of 8
+  // rows, use the reverse order.
   __device__ static int lane_base(int lane, bool keys) {
     const int row = keys ? lane / 16 * 8 + lane % 8 : lane % 16;
     return row * kDim + ((keys ? lane / 8 % 2 : lane / 16) ^ swizzle(row)) * 8;
@@ -52,21 +51,21 @@ struct AttentionTile {
   __device__ static int lane_offset(int base, int chunk) {
     return (base ^ chunk % kSwizzled * 8) + chunk / kSwizzled * kSwizzled * 8;
   }
-  // Threads that copy a row together, and the rows that the block copies at once.
+  // Threads per copied row, and rows that the block copies at once.
   static constexpr int kCopyLanes = kSwizzled, kCopyRows = kThreads / kCopyLanes;
   static_assert(kWarpKeys % 16 == 0 && kKvPage % kKeys == 0 && kKeys % kCopyRows == 0 && kCopyRows % 8 == 0);
-  static_assert(kSharedBytes <= (99 << 10));  // what a block may have on the smallest of sm_8x
+  static_assert(kSharedBytes <= (99 << 10));  // limit per block on the smallest sm_8x
 };
 
 template <class Tile>
 using Scores = float[Tile::kRowTiles][Tile::kWarpKeys / 8][4];
 
-// A lane's share of its warp's rows: of row tile i the rows 16 i + g and 16 i + g + 8, for lane = 4 g + t.
+// A lane's share of its warp's rows: rows 16 i + g and 16 i + g + 8 of row tile i, for lane = 4 g + t.
 template <class Tile>
 struct RowState {
   float out[Tile::kRowTiles][Tile::kD / 8][4];
-  float base[Tile::kRowTiles][2];  // what weights are relative to: not far below the maximum so far
-  float sum[Tile::kRowTiles][2];   // of this lane's columns only; the quad's lanes meet at the end
+  float base[Tile::kRowTiles][2];  // reference of the weights: near the running maximum
+  float sum[Tile::kRowTiles][2];   // of this lane's columns only; summed over the quad at the end
 
   __device__ RowState() {
 #pragma unroll
@@ -83,7 +82,7 @@ struct RowState {
   }
 };
 
-// One element of q, in the keys' type: its high term and, kFine, what that leaves over.
+// Stores one element of q in the keys' type: the high term and, with kFine, the remainder.
 template <class Tile>
 __device__ __forceinline__ void store_query(typename Tile::Key* query, int row, int d, float value) {
   using K = typename Tile::Key;
@@ -94,8 +93,8 @@ __device__ __forceinline__ void store_query(typename Tile::Key* query, int row, 
   if constexpr (Tile::kFine) to[Tile::kQueryElements] = from_float<K>(value - to_float(high));
 }
 
-// The tile's rows of q, rotated and scaled; zeros beyond the last row. A warp takes whole rows, kBatch at a
-// time, so that many loads are in flight; dimensions that are not rotated come in pairs with an angle of 0.
+// Loads the tile's rows of q, rotated and scaled; zeros after the last row. A warp takes whole rows, kBatch
+// at a time, for many loads in flight. Unrotated dimensions are pairs with angle 0.
 template <class Tile>
 __device__ __forceinline__ void load_query(const Attention& a, const PackedRows& rows,
                                            typename Tile::Key* query) {
@@ -143,14 +142,14 @@ __device__ __forceinline__ void load_query(const Attention& a, const PackedRows&
   }
 }
 
-// Starts copying kKeys keys (or values) of a head to shared memory: zeros at and beyond key number `valid`,
-// where the cache may hold anything, and beyond head_dim. from: the first of them, in one page.
+// Starts copying kKeys keys (or values) of a head to shared memory. Zeros from key number `valid` on, where
+// the cache is undefined, and from head_dim on. from: the first key, in one page.
 template <class Tile, class T>
 __device__ __forceinline__ void load_tile(const T* from, int head_dim, int valid, T* tile) {
   constexpr int kRounds = Tile::kKeys / Tile::kCopyRows, kChunks = Tile::kD / 8 / Tile::kCopyLanes;
   const unsigned row = threadIdx.x / Tile::kCopyLanes, chunk = threadIdx.x % Tile::kCopyLanes;
   T* to = tile + row * Tile::kD + (chunk ^ Tile::swizzle(row)) * 8;
-  if (head_dim == Tile::kD && valid >= Tile::kKeys) {  // all offsets are known at compile time
+  if (head_dim == Tile::kD && valid >= Tile::kKeys) {  // all offsets are compile-time constants
     from += row * Tile::kD + chunk * 8;
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
@@ -173,14 +172,14 @@ __device__ __forceinline__ void load_tile(const T* from, int head_dim, int valid
   }
 }
 
-// A warp's rows of q in registers, or, where they are too many, nothing.
+// A warp's rows of q in registers; empty if the rows are too many.
 template <class Tile>
 struct QueryFragments {
   static constexpr int kSteps = Tile::kQueryInRegisters ? Tile::kD / 16 : 0;
   uint32_t words[Tile::kTerms][Tile::kRowTiles][kSteps == 0 ? 1 : kSteps][4];
 };
 
-// query: of one term, from the warp's first row on.
+// query: one term, from the warp's first row on.
 template <class Tile>
 __device__ __forceinline__ void load_query_fragment(const typename Tile::Key* query, unsigned base,
                                                     int row_tile, int step, uint32_t (&a)[4]) {
@@ -210,7 +209,7 @@ __device__ __forceinline__ void score_keys(const QueryFragments<Tile>& fragments
                                            const typename Tile::Key* query, const typename Tile::Key* keys,
                                            unsigned lane, Scores<Tile>& scores) {
   const unsigned base = Tile::lane_base(lane, false), key_base = Tile::lane_base(lane, true);
-  // Unrolled as a whole, the steps would be given more registers than there are.
+  // Full unrolling would exceed the registers.
 #pragma unroll(Tile::kQueryInRegisters || Tile::kD % 64 != 0 ? Tile::kD / 16 : 4)
   for (int step = 0; step < Tile::kD / 16; ++step) {
     uint32_t a[Tile::kTerms][Tile::kRowTiles][4];
@@ -254,9 +253,8 @@ __device__ __forceinline__ void cap_scores(const Attention& a, Scores<Tile>& sco
   }
 }
 
-// ALiBi: adds slope * (key - position). first_row: the warp's, in the tile; first_key: the warp's. What it
-// needs of a row is worked out here for every tile: kept over the tiles, it would take registers from all
-// that have none.
+// ALiBi: adds slope * (key - position). first_row, first_key: of the warp, in the tile. Row data is
+// recomputed for every tile: kept across tiles, it would take registers even without ALiBi.
 template <class Tile>
 __device__ __forceinline__ void add_distances(const Attention& a, const PackedRows& rows, int first_row,
                                               int first_key, Scores<Tile>& scores) {
@@ -277,7 +275,7 @@ __device__ __forceinline__ void add_distances(const Attention& a, const PackedRo
   }
 }
 
-// Masks the keys that a row does not see; rows and keys as in add_distances.
+// Masks keys that a row does not see; rows and keys as in add_distances.
 template <class Tile>
 __device__ __forceinline__ void apply_mask(const AttentionRange& range, const PackedRows& rows, int first_row,
                                            int first_key, Scores<Tile>& scores) {
@@ -299,9 +297,8 @@ __device__ __forceinline__ void apply_mask(const AttentionRange& range, const Pa
   }
 }
 
-// Scores become weights exp2(score - base). The base of a row follows its maximum only where that is more
-// than kSlack above it, when what was summed so far has to shrink: rarely, after the first tiles. Weights are
-// at most 2^kSlack then, and no less exact.
+// Converts scores to weights exp2(score - base). A row's base follows its maximum only from kSlack above the
+// base on, which rescales the sums rarely after the first tiles. Weights are at most 2^kSlack.
 template <class Tile>
 __device__ __forceinline__ void online_softmax_update(Scores<Tile>& scores, RowState<Tile>& state) {
   constexpr float kSlack = 8.0F;
@@ -327,7 +324,7 @@ __device__ __forceinline__ void online_softmax_update(Scores<Tile>& scores, RowS
     for (int i = 0; i < Tile::kRowTiles; ++i) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        // A row that sees nothing yet keeps zeros.
+        // A row without any visible key so far keeps zeros.
         const float shrink = top[i][r] == -INFINITY ? 1.0F : exp2_quick(state.base[i][r] - top[i][r]);
         state.base[i][r] = top[i][r];
         state.sum[i][r] *= shrink;
@@ -356,7 +353,7 @@ __device__ __forceinline__ void online_softmax_update(Scores<Tile>& scores, RowS
   }
 }
 
-// Two neighbouring weights as an mma operand, and what that leaves over as another.
+// Packs two adjacent weights as an mma operand, and their remainders as another.
 template <class T, int kTerms>
 __device__ __forceinline__ void split_pair(float x, float y, uint32_t (&terms)[kTerms]) {
   terms[0] = pack2_quick<T>(x, y);
@@ -367,7 +364,7 @@ __device__ __forceinline__ void split_pair(float x, float y, uint32_t (&terms)[k
   }
 }
 
-// state.out += weights v. The weights' fragments of two mma results side by side are one mma operand.
+// state.out += weights v. The weights' fragments of two adjacent mma results are one mma operand.
 template <class Tile>
 __device__ __forceinline__ void add_values(const Scores<Tile>& weights, const typename Tile::Value* values,
                                            unsigned lane, RowState<Tile>& state) {

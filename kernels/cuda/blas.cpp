@@ -4,17 +4,16 @@
 #include "kernels/cuda/runtime.h"
 #include "kernels/error.h"
 
-// cuBLAS, loaded when it is first asked for: a program that is linked with it does not start where it is
-// missing.
+// cuBLAS, loaded at first use: a program linked with cuBLAS would not start without the library.
 namespace lariat::cuda {
 namespace {
 
-// The header has it twice: one for older code is inline.
+// Selects one of two declarations in the header; the other is an inline overload for older code.
 using GemmEx = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
                               const void*, const void*, cudaDataType, int, const void*, cudaDataType, int,
                               const void*, void*, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
 
-// Those used here, under their names in the library (cublas_v2.h calls some of them otherwise).
+// Functions used here, under their library names (cublas_v2.h renames some).
 struct Cublas {
   decltype(&cublasCreate_v2) create = nullptr;
   decltype(&cublasDestroy_v2) destroy = nullptr;
@@ -22,26 +21,26 @@ struct Cublas {
   decltype(&cublasSetMathMode) set_math_mode = nullptr;
   decltype(static_cast<GemmEx*>(&cublasGemmEx)) gemm_ex = nullptr;
   decltype(&cublasGetStatusString) status_string = nullptr;
-  std::string missing;  // why it cannot be used, or empty
+  std::string missing;  // reason if cuBLAS is unusable, or empty
 };
 
 Cublas load() {
   const std::string major = std::to_string(CUBLAS_VER_MAJOR), name = "libcublas.so." + major;
   Cublas cublas;
-  void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // where the loader looks for any library
+  void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // default search path of libraries
   const char* error = library == nullptr ? dlerror() : nullptr;
   const std::string why = error == nullptr ? "" : error;
   if (library == nullptr) library = dlopen(("/usr/local/cuda/lib64/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    cublas.missing = "cuBLAS " + major + " cannot be loaded (" + why + "); install it (libcublas-" + major +
-                     "-" + std::to_string(CUBLAS_VER_MINOR) +
-                     " of NVIDIA's packages) or name its folder in LD_LIBRARY_PATH";
+    cublas.missing = "cuBLAS " + major + ": loading failed (" + why + "); install libcublas-" + major + "-" +
+                     std::to_string(CUBLAS_VER_MINOR) +
+                     " (NVIDIA packages) or add its folder to LD_LIBRARY_PATH";
     return cublas;
   }
   const auto find = [&](auto& function, const char* symbol) {
     function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, symbol));
     if (function == nullptr)
-      cublas.missing = name + " has no " + symbol + "; install another build of cuBLAS " + major;
+      cublas.missing = name + ": no symbol " + symbol + "; install another build of cuBLAS " + major;
   };
   find(cublas.create, "cublasCreate_v2");
   find(cublas.destroy, "cublasDestroy_v2");
@@ -76,7 +75,7 @@ Blas blas_create(Stream stream) {
   cublasHandle_t blas = nullptr;
   require(cublas().create(&blas), "starting cuBLAS");
   require(cublas().set_stream(blas, stream), "starting cuBLAS");
-  // f32 products stay f32: no TF32, and no sums in 16 bits on the way.
+  // f32 products stay f32: no TF32, no 16-bit intermediate sums.
   const auto mode =
       static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
   require(cublas().set_math_mode(blas, mode), "starting cuBLAS");
@@ -86,7 +85,7 @@ Blas blas_create(Stream stream) {
 void blas_destroy(Blas blas) noexcept { cublas().destroy(blas); }
 
 void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, const Scales& scales) {
-  // cuBLAS is column-major, where out is its own transpose: out^T [m, n] = w [m, k] x^T [k, n].
+  // cuBLAS is column-major and sees out transposed: out^T [m, n] = w [m, k] x^T [k, n].
   require(cublas().gemm_ex(blas, CUBLAS_OP_T, CUBLAS_OP_N, static_cast<int>(w.rows), static_cast<int>(x.rows),
                            static_cast<int>(x.cols), &scales.alpha, w.data, blas_type(w.dtype),
                            static_cast<int>(w.stride), x.data, blas_type(x.dtype), static_cast<int>(x.stride),

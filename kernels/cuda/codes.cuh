@@ -4,28 +4,28 @@
 #include "kernels/cuda/device.h"
 #include "kernels/quant.h"
 
-// Quantised weights of any form on the device (kernels/quant.h): where their numbers lie, and what they are.
+// Quantized weights of any format on the device (kernels/quant.h): layout and decoding.
 namespace lariat::cuda {
 
-inline constexpr int kCodeRows = kQuantRows;    // outputs of a tile
-inline constexpr int kCodeGroup = kQuantGroup;  // inputs whose codes lie together
-inline constexpr int kCodeWarps = 8;            // that share a tile's chunks
-inline constexpr int kChunk = 64;               // inputs that blocks of all forms are multiples of
+inline constexpr int kCodeRows = kQuantRows;    // outputs per tile
+inline constexpr int kCodeGroup = kQuantGroup;  // inputs with adjacent codes
+inline constexpr int kCodeWarps = 8;            // warps that share a tile's chunks
+inline constexpr int kChunk = 64;               // inputs; blocks of all formats are multiples
 
-// A matrix's form and QuantLayout, in numbers that kernels are given.
+// Format and QuantLayout of a matrix as kernel arguments.
 struct Codes {
   Code code;
   ScaleType scales;
   bool bytes_wide, minimum;
-  int zero;                     // of integers as such
-  int size_bits;                // the logarithm of Grouping::size
-  int chunks;                   // of a block
-  int step_chunks, step_bytes;  // over kCodeWarps chunks: whole blocks, and chunks of the next
+  int zero;                     // zero point of plain integers
+  int size_bits;                // log2 of Grouping::size
+  int chunks;                   // per block
+  int step_chunks, step_bytes;  // step of kCodeWarps chunks: whole blocks, and remaining chunks
   uint32_t per_chunk;           // 2^31 / chunks, rounded up
   int scale_width, outer_bytes, inner_bytes, scale_bytes, group_bytes, block_bytes;
   int64_t tile_bytes;
-  float table[16];       // what codes of 4 bits stand for, all of them
-  uint32_t integers[4];  // the same as signed bytes, where they are integers
+  float table[16];       // values of all 4-bit codes
+  uint32_t integers[4];  // the same as signed bytes, for integer codes
 };
 
 inline Codes codes_of(const Matrix& w) {
@@ -56,19 +56,19 @@ inline Codes codes_of(const Matrix& w) {
   return c;
 }
 
-// The number of the block that has a chunk, chunk / chunks, of fewer than 2^28 chunks.
+// Block of a chunk, chunk / chunks, for fewer than 2^28 chunks.
 __device__ __forceinline__ int block_of_chunk(const Codes& c, int chunk) {
   return static_cast<int>(uint64_t{static_cast<unsigned>(chunk)} * c.per_chunk >> 31);
 }
 
-// As f16 an 8-bit float is 2^-8 of itself, or, were it finite, NaN.
+// Read as f16, an FP8 value is 2^-8 of its value; the NaN code would be finite.
 __device__ __forceinline__ float e4m3(uint32_t q) {
   const uint32_t bits = q & 0x7fU;
   const float magnitude = bits == 0x7fU ? NAN : 256.0F * to_float(Half{static_cast<uint16_t>(bits << 7)});
   return (q & 0x80U) != 0 ? -magnitude : magnitude;
 }
 
-// The value of a scale, or a minimum, with these bits; small: the low byte is the integer of a nested one.
+// Value of a scale, or a minimum, with these bits; small: the low byte is the nested integer.
 __device__ __forceinline__ float scale_of(ScaleType type, uint32_t bits, uint32_t small) {
   if (type == ScaleType::kF32) return bits_to_float(bits);
   const auto half = static_cast<uint16_t>(bits);
@@ -77,7 +77,7 @@ __device__ __forceinline__ float scale_of(ScaleType type, uint32_t bits, uint32_
   return type == ScaleType::kNested ? value * static_cast<float>(static_cast<int8_t>(small)) : value;
 }
 
-// One that is stored at these places.
+// Loads a scale, or a minimum, from these addresses.
 __device__ __forceinline__ float stored_scale(ScaleType type, const unsigned char* inner,
                                               const unsigned char* outer) {
   if (type == ScaleType::kF32) return scale_of(type, *reinterpret_cast<const uint32_t*>(inner), 0);
@@ -85,8 +85,8 @@ __device__ __forceinline__ float stored_scale(ScaleType type, const unsigned cha
   return scale_of(type, *reinterpret_cast<const uint16_t*>(at), *inner);
 }
 
-// Inputs first .. first + 3 of a block, `first` a multiple of 4, of an output of its tile: the numbers of
-// dequantized(). `table`: that of c, or a copy.
+// Dequantizes inputs first .. first + 3 of a block (`first` a multiple of 4) for an output of its tile, as
+// dequantized(). table: c.table, or a copy.
 __device__ __forceinline__ void dequantize4(const Codes& c, const float* table, const unsigned char* block,
                                             int output, int first, float (&out)[4]) {
   const unsigned char* outer = block + output * 2;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kPinnedBytes = size_t{16} << 20;
 
-// LARIAT_PDL=0: no launch starts early, to see what that makes of the speed.
+// LARIAT_PDL=0 disables early starts of launches, to measure their effect.
 cuda::Start start_of_launches() {
   const char* text = std::getenv("LARIAT_PDL");
   return text != nullptr && std::string_view(text) == "0" ? cuda::Start::kInOrder : cuda::Start::kEarly;
@@ -44,7 +44,7 @@ CudaBackend::CudaBackend(int device, cuda::LaunchQueue::Warn warn)
     : device_(cuda::open_device(device)),
       queue_(device, std::move(warn), start_of_launches()),
       blas_(cuda::blas_create(queue_.flushed())) {
-  // attention_splits() splits the keys of no more tiles than there are multiprocessors.
+  // attention_splits() never splits more tiles than the number of multiprocessors.
   finished_blocks_ = allocate(static_cast<size_t>(device_.multiprocessors) * sizeof(unsigned));
   cuda::fill_bytes(finished_blocks_.data(), 0, finished_blocks_.bytes(), stream());
   saturated_ = allocate(sizeof(Saturation));
@@ -85,7 +85,7 @@ Buffer CudaBackend::allocate(size_t bytes) {
 
 void CudaBackend::release(void* data, size_t bytes) noexcept {
   queue_.let_go(data, bytes);
-  cuda::device_free(data);  // waits for what is on the stream
+  cuda::device_free(data);  // waits for work on the stream
 }
 
 void CudaBackend::copy_in(void* dst, const void* host_src, size_t bytes) { upload(dst, host_src, bytes); }
@@ -112,7 +112,7 @@ void CudaBackend::reserve(Pinned& pinned, size_t bytes) {
   if (pinned.data != nullptr) cuda::event_synchronize(pinned.copied);
   release(pinned);
   pinned.data = cuda::pinned_malloc(bytes);
-  if (pinned.data == nullptr) throw Error("no page-locked host memory left for copies to and from the GPU");
+  if (pinned.data == nullptr) throw Error("GPU copies: no page-locked host memory left; free host memory");
   pinned.bytes = bytes;
   pinned.copied = cuda::event_create();
 }
@@ -131,7 +131,7 @@ void CudaBackend::upload(void* dst, const void* host_src, size_t bytes) {
   while (bytes > 0) {
     Pinned& pinned = pinned_[next_pinned_++ % pinned_.size()];
     reserve(pinned, kPinnedBytes);
-    cuda::event_synchronize(pinned.copied);  // its last chunk has left
+    cuda::event_synchronize(pinned.copied);  // its last chunk is copied
     const size_t chunk = std::min(bytes, kPinnedBytes);
     std::memcpy(pinned.data, from, chunk);
     cuda::copy_to_device(to, pinned.data, chunk, stream);
@@ -152,8 +152,8 @@ void CudaBackend::upload_matrix(const Matrix& dst, const Matrix& host) {
   }
 }
 
-// By the host's vector units: the same bits as the CPU backend's.
-// Neighbouring blocks of one width are one product of many tokens: they lie one behind the other.
+// Quantizes on the host's vector units, bitwise identical to the CPU backend. Adjacent blocks of one width
+// are one product for many tokens, so blocks are contiguous.
 LoadedWeight CudaBackend::load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
                                       DType compute) {
   LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, false);
@@ -170,7 +170,7 @@ LoadedWeight CudaBackend::load_weight(std::span<const HostWeight> host, std::spa
 void CudaBackend::load_floats(const HostWeight& host, const Matrix& to) {
   const Matrix& from = host.m;
   if (!host.read_row && from.dtype == to.dtype) return upload_matrix(to, from);
-  // Panels of rows keep the copy in the host's dtype small. A reader's rows are f32 there.
+  // Panels of rows keep the copy in the host's dtype small. A reader's rows are f32.
   const int64_t panel = std::clamp<int64_t>((8 << 20) / from.cols, 1, from.rows);
   const DType staged_as = host.read_row ? DType::kF32 : from.dtype;
   const Buffer raw = allocate(static_cast<size_t>(panel * from.cols) * size_of(staged_as));
@@ -201,7 +201,7 @@ void CudaBackend::load_quantized(const HostWeight& host, const Matrix& to) {
 void* CudaBackend::scratch(Scratch purpose, size_t bytes) {
   Buffer& buffer = scratch_[static_cast<size_t>(purpose)];
   if (buffer.bytes() < bytes) {
-    buffer = Buffer();  // free first: both need not fit. Freeing waits for the work that still uses it
+    buffer = Buffer();  // free first: both may not fit. Freeing waits for pending work
     buffer = allocate(bytes);
   }
   return buffer.data();

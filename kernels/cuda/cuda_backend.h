@@ -13,19 +13,19 @@ namespace lariat {
 namespace cuda {
 struct DeviceStep;
 struct Gemv;
-// Whether attention over such a cache runs on tensor cores: 16-bit keys and values of a head size that fits.
+// Whether attention over this cache runs on tensor cores: 16-bit keys and values of a supported head size.
 bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);
 }  // namespace cuda
 
-// NVIDIA GPUs from sm_80 on. cuBLAS for prefill matrix products, own kernels for everything else, one op per
-// file in this folder. Work is queued on one stream; only what returns host values (copy_out, read_drawn,
-// token_nll) waits for it. The ops of a layer are collected and recorded (launch_queue.h). For
-// any thread, but not for several at once.
+// NVIDIA GPUs from sm_80 on: cuBLAS for prefill matrix products, own kernels for all else, one op per file in
+// this folder. Work is queued on one stream; only ops with host results (copy_out, read_drawn, token_nll)
+// wait. Launches of a layer's ops are collected and recorded (launch_queue.h). Usable by any thread, one at a
+// time.
 class CudaBackend final : public Backend {
  public:
-  // Up to this many tokens, a product reads its weights through gemv; beyond, cuBLAS takes over.
+  // Up to this many tokens, products read their weights through gemv; for more, they use cuBLAS.
   static constexpr int kGemvTokens = 8;
-  static constexpr int kMmaTokens = 16;  // the same of bf16 weights and bf16 products, and of quantised ones
+  static constexpr int kMmaTokens = 16;  // the same for bf16 weights and products, and for quantized weights
 
   explicit CudaBackend(int device = 0, cuda::LaunchQueue::Warn warn = {});
   ~CudaBackend() override;
@@ -44,7 +44,7 @@ class CudaBackend final : public Backend {
   void synchronize() override;
 
   using StepCounts = cuda::LaunchQueue::Counts;
-  const StepCounts& step_counts() const { return queue_.counts(); }  // of the steps so far
+  const StepCounts& step_counts() const { return queue_.counts(); }  // of all steps so far
 
   void embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,
              const Matrix& out) override;
@@ -77,12 +77,12 @@ class CudaBackend final : public Backend {
   enum class Scratch : uint8_t { kGemmX, kGemmW, kProduct, kAttention, kResult, kCount };
   void* scratch(Scratch purpose, size_t bytes);
 
-  // The stream and cuBLAS behind everything that was collected so far.
+  // Stream and cuBLAS handle, after all collected launches.
   cuda::Stream stream() { return queue_.flushed(); }
   cuda::Blas blas() { return queue_.flush(), blas_; }
 
-  // Host words in device memory at fixed addresses. Only those that change are sent, as arguments of a
-  // launch: there is no copy to wait for.
+  // Host words mirrored in device memory at fixed addresses. Only changed words are sent, as arguments of a
+  // launch: no copy blocks.
   struct Mirror {
     std::vector<uint64_t> host;
     Buffer device;
@@ -90,96 +90,95 @@ class CudaBackend final : public Backend {
   void send(Mirror& mirror, size_t at, const void* words, size_t count);
   void reserve(Mirror& mirror, size_t words);
 
-  // Sequences of an op on the device: positions and lengths, and page tables.
+  // Sequences of an op on the device: positions, lengths and page tables.
   struct SequenceTables {
     Mirror sequences;  // [count] cuda::Sequence
     Mirror pages;      // [count][pitch]
     int64_t count = 0, pitch = 0;
     int64_t rows = 0;            // new tokens of all sequences
-    int64_t longest = 0;         // new tokens of the sequence that has most of them
-    int64_t planned_length = 0;  // what launches plan for: no sequence is longer with its new tokens
+    int64_t longest = 0;         // most new tokens of a sequence
+    int64_t planned_length = 0;  // for planning launches: no sequence is longer with its new tokens
   };
   void send_sequences(SequenceTables& tables, std::span<const StepSequence> sequences);
-  // The tables of the step that an op is asked for. Nothing is sent, and what is collected goes on being
-  // collected, where the op before had the same step.
+  // Tables of an op's step. If the previous op had the same step, nothing is sent and collecting continues.
   const SequenceTables& enter(const Step& step);
   static cuda::DeviceStep on_device(const SequenceTables& tables);
-  // Where on the device the frequencies of a RoPE table are. A model has two tables at most, whose words
-  // hardly change from step to step: each stays in a mirror of its own.
+  // Device address of a RoPE table's frequencies. A model has at most two tables, which rarely change between
+  // steps: each has its own mirror.
   const double* send_frequencies(std::span<const double> words);
 
-  // Sends host memory through two pinned buffers in turn, so that filling one overlaps sending the other.
-  // The host memory is free again on return, the copy done in the stream's order.
+  // Sends host memory through two alternating pinned buffers, so that filling one overlaps sending the other.
+  // On return the host memory is free; the copy completes in stream order.
   void upload(void* dst, const void* host_src, size_t bytes);
   void upload_matrix(const Matrix& dst, const Matrix& host);
 
-  // The products of a linear, and its epilogues.
+  // Products of a linear, and its epilogues.
   void multiply(const Matrix& x, std::span<const Product> products, DType compute);
   void add_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out);
   void gated(const Matrix& x, const Weight& weight, Activation activation, const Matrix& out);
   void soft_cap(const Matrix& x, float scale, float cap);  // x = cap * tanh(scale x / cap)
   Matrix product_memory(DType dtype, int64_t rows, int64_t cols);
 
-  // to = from, each value first rounded to `rounding` (kF32: not at all) and then to to.dtype.
+  // to = from, each value rounded to `rounding` (kF32: no rounding), then to to.dtype.
   void convert(const Matrix& from, DType rounding, const Matrix& to);
   // out[t][o] = out[t][o] * row_scale[t] + bias[o]; either may be absent.
   void finish(const Matrix& out, const float* row_scale, const Matrix& bias);
-  // The kernels for a few tokens: on tensor cores, by vectors, or by single weights where rows of w or x do
-  // not begin at multiples of 16 bytes. kNone: too many tokens, or weights of several dtypes or quantised.
+  // Kernels for few tokens: on tensor cores, by vectors, or by single weights if rows of w or x are not
+  // aligned to 16 bytes. kNone: too many tokens, mixed dtypes, or quantized weights.
   enum class GemvKind : uint8_t { kNone, kMma, kVector, kElement };
   static GemvKind gemv_kind(const Matrix& x, std::span<const Product> products, DType compute);
-  // Up to three products in one launch, of few tokens; or, with `activation`, the gated unit of two.
+  // Up to three products of few tokens in one launch; or, with `activation`, the gated unit of two.
   void gemv(GemvKind kind, const Matrix& x, std::span<const Product> products, DType compute,
             const Activation* activation);
-  // x as the kernels of a few tokens read it: bf16 for products in bf16 with bf16 weights, f32 for others.
+  // x for the kernels of few tokens: bf16 for bf16 products with bf16 weights, else f32.
   Matrix gemv_input(const Matrix& x, DType weights, DType compute);
-  // Gives the kernels of few tokens x as those of w's form read it, in working memory, and the form.
+  // Sets the format of w in g, and x in working memory, converted for this format.
   void read_by_codes(const Matrix& x, const Matrix& w, cuda::Gemv& g);
-  // Multiplies by quantised weights; false, and nothing done, where that kernel is not for these.
+  // Multiplies by quantized weights; returns false, without any work, if this kernel does not apply.
   bool quant_gemv(const Matrix& x, std::span<const Product> products);
-  // The products of many tokens. x is rounded once for those of one x.
+  // Products of many tokens. Products of one x round it once.
   struct RoundedX {
     Matrix matrix;
-    DType compute = DType::kF32;  // what its values are rounded to
+    DType compute = DType::kF32;  // rounding of the values
   };
   const Matrix& round_x(const Matrix& x, DType compute, DType dtype, RoundedX& rounded);
-  // Weights that lie one behind the other, outs side by side, as one product.
+  // Multiplies contiguous weights with adjacent outs as one product.
   void gemm(const Matrix& x, std::span<const Product> neighbours, DType compute, RoundedX& rounded,
             const cuda::Scales& scales);
   void float_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);
   void quant_gemm(const Matrix& x, std::span<const Product> neighbours, const cuda::Scales& scales);
   void load_floats(const HostWeight& host, const Matrix& to);
   void load_quantized(const HostWeight& host, const Matrix& to);
-  // An f32 product with f16 weights at the speed of the tensor cores: x goes as two f16 terms. Row t of out
-  // is still to be multiplied by element t of what is returned.
+  // f32 product with f16 weights at the speed of the tensor cores: x is split into two f16 terms. The caller
+  // must multiply row t of out by element t of the result.
   const float* gemm_two_terms(const Matrix& x, const Matrix& w, const Matrix& out);
 
-  // Host memory that copies to or from the device do not wait for.
+  // Pinned host memory, for asynchronous copies to or from the device.
   struct Pinned {
     void* data = nullptr;
     size_t bytes = 0;
-    cuda::Event copied = nullptr;  // what was asked for last
+    cuda::Event copied = nullptr;  // last requested copy
   };
-  // Makes it at least so large; what was in it is gone when it grows. Throws Error when there is none.
+  // Grows to at least `bytes`; growing discards the contents. Throws Error if memory runs out.
   static void reserve(Pinned& pinned, size_t bytes);
   static void release(Pinned& pinned) noexcept;
 
-  // In this order: what is freed flushes the queue, so that no launch outlives its memory.
+  // The order matters: freeing memory flushes the queue, so that no launch outlives its memory.
   cuda::DeviceInfo device_;
   cuda::LaunchQueue queue_;
   cuda::Blas blas_ = nullptr;
   std::array<Pinned, 2> pinned_;
   size_t next_pinned_ = 0;
-  Pinned drawn_ids_;  // what is in drawn_, on the host
+  Pinned drawn_ids_;  // host copy of drawn_
   std::array<Buffer, static_cast<size_t>(Scratch::kCount)> scratch_;
-  SequenceTables step_;                // of the last op that was asked for with a step
+  SequenceTables step_;                // of the last op with a step
   std::array<Mirror, 2> frequencies_;  // of rope_table: doubles
-  size_t last_frequencies_ = 0;        // which of them was needed last
+  size_t last_frequencies_ = 0;        // index of the last used mirror
   SequenceTables rotations_;           // of rerotate_keys
   Mirror rotation_words_;              // doubles
-  Buffer finished_blocks_;             // Attention::finished, for as many tiles as it splits
-  Buffer drawn_;                       // what draw drew last
-  Buffer saturated_;                   // Saturation, as the kernels count it
+  Buffer finished_blocks_;             // Attention::finished, for the most tiles that are split
+  Buffer drawn_;                       // result of the last draw
+  Buffer saturated_;                   // Saturation, counted by the kernels
 };
 
 }  // namespace lariat

@@ -12,16 +12,15 @@
 #include "kernels/error.h"
 #include "kernels/integers.h"
 
-// Every kernel file includes this: CUDA's own headers under nvcc, and on top of them the project's 16-bit
-// types, vector loads, warp sums, the sequences of a step and launch(). Any other compiler needs a header
-// that gives CUDA's words a meaning in C++, brought in by its command line (-include).
+// Included by every kernel file: CUDA's headers under nvcc, plus 16-bit types, vector loads, warp sums, the
+// sequences of a step and launch(). Other compilers need a header with CUDA's keywords (-include).
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 
 #define LARIAT_SHARED(type, name, count) __shared__ type name[count]
 #define LARIAT_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #elif !defined(LARIAT_SHARED)
-#error "a .cu file is for nvcc, or for a compiler that is given a header with CUDA's words"
+#error "compile .cu files with nvcc, or include a header that defines CUDA's keywords"
 #endif
 
 namespace lariat::cuda {
@@ -38,7 +37,7 @@ struct BFloat16 {
 };
 
 #ifdef __CUDACC__
-// The instructions themselves: CUDA's headers of 16-bit types are long, and each file is compiled four times.
+// Plain instructions: CUDA's headers of 16-bit types are long, and each file is compiled four times.
 __device__ __forceinline__ float to_float(Half x) {
   float value = 0.0F;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
@@ -74,25 +73,25 @@ __device__ __forceinline__ T from_float(float x) {
   if constexpr (std::is_same_v<T, BFloat16>) return BFloat16{bfloat16_bits(x)};
 }
 
-// For the cache: what f16 cannot hold becomes +-65504.
+// Conversion for the cache: numbers beyond f16 become +-65504.
 template <class T>
 __device__ __forceinline__ T to_cache(float x) {
   if constexpr (std::is_same_v<T, Half>) x = x > 65504.0F ? 65504.0F : x < -65504.0F ? -65504.0F : x;
   return from_float<T>(x);
 }
 
-// Elements of a dtype that is known at run time only: for biases, norms and other small things.
+// Loads an element of a runtime dtype, for biases, norms and other small data.
 __device__ __forceinline__ float load_any(const void* data, DType dtype, int64_t i) {
   if (dtype == DType::kF32) return static_cast<const float*>(data)[i];
   if (dtype == DType::kF16) return to_float(static_cast<const Half*>(data)[i]);
   return to_float(static_cast<const BFloat16*>(data)[i]);
 }
-// Whether to_cache<T> makes x the largest f16: 65488 is half an ulp below it.
+// Whether to_cache<T> maps x to the largest f16; 65488 is half an ulp below 65504.
 template <class T>
 __device__ __forceinline__ bool saturates(float x) {
   return std::is_same_v<T, Half> && fabsf(x) > 65488.0F;
 }
-// Adds to `saturated` where the value does.
+// Increments `saturated` if the value saturates.
 __device__ __forceinline__ void store_to_cache(void* data, DType dtype, int64_t i, float value,
                                                int& saturated) {
   if (dtype == DType::kF32) {
@@ -104,7 +103,7 @@ __device__ __forceinline__ void store_to_cache(void* data, DType dtype, int64_t 
     static_cast<BFloat16*>(data)[i] = to_cache<BFloat16>(value);
   }
 }
-// Adds what a thread found to Saturation's keys or values; usually nothing.
+// Adds a thread's count to Saturation's keys or values; the count is usually 0.
 __device__ __forceinline__ void count_saturated(int saturated, unsigned long long* total) {
   if (saturated > 0) atomicAdd(total, static_cast<unsigned long long>(saturated));
 }
@@ -114,7 +113,7 @@ __device__ __forceinline__ float rounded_to(DType dtype, float value) {
   return value;
 }
 
-// Two values side by side in a register, the first in the low half, as mma operands are.
+// Packs two values into a register, the first in the low half, as mma operands.
 template <class T>
 __device__ __forceinline__ uint32_t pack2(float low, float high) {
   return from_float<T>(low).bits | uint32_t{from_float<T>(high).bits} << 16;
@@ -125,7 +124,7 @@ template <class T>
 inline constexpr int kPerVector = 16 / static_cast<int>(sizeof(T));  // elements of T in 16 bytes
 
 __device__ __forceinline__ uint4 load16(const void* address) { return *static_cast<const uint4*>(address); }
-// Loads data that is read once: it should not push anything out of the caches.
+// Loads data that is read once, with an evict-first hint.
 __device__ __forceinline__ uint4 load16_streaming(const void* address) {
 #ifdef __CUDACC__
   return __ldcs(static_cast<const uint4*>(address));
@@ -154,8 +153,7 @@ __device__ __forceinline__ void unpack16(uint4 v, float (&out)[kPerVector<T>]) {
   unpack_word<T>(v.w, out + 3 * kPerWord);
 }
 
-// kStep neighbouring weights of any type as floats, read once; and as many inputs of a product with them.
-// kStep: 1, or what 16 bytes of weights hold.
+// Loads kStep adjacent weights of any type as floats, read once. kStep: 1, or the weights in 16 bytes.
 template <class W, int kStep>
 __device__ __forceinline__ void load_weights(const W* address, float (&out)[kStep]) {
   if constexpr (kStep == 1) {
@@ -165,7 +163,7 @@ __device__ __forceinline__ void load_weights(const W* address, float (&out)[kSte
   }
 }
 
-// kStep neighbouring inputs, whose address is a multiple of 16 bytes for more than one.
+// Loads kStep adjacent inputs; more than one require 16-byte alignment.
 template <int kStep>
 __device__ __forceinline__ void load_x(const float* address, float (&out)[kStep]) {
   if constexpr (kStep == 1) {
@@ -208,8 +206,8 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-// Returns in every thread what `combine_warp` makes of x over a block of any number of whole warps (up to
-// 32); `neutral` changes nothing. `partial` is shared memory for 32 values; it may be used again at once.
+// Reduces x by `combine_warp` over a block of whole warps (up to 32); every thread gets the result.
+// `neutral`: neutral element. `partial`: shared memory for 32 values, reusable at once.
 template <class T, class F>
 __device__ __forceinline__ T block_reduce(T x, T neutral, T* partial, const F& combine_warp) {
   x = combine_warp(x);
@@ -225,13 +223,13 @@ __device__ __forceinline__ T block_sum(T x, T* partial) {
   return block_reduce(x, T{0}, partial, [](T value) { return warp_sum(value); });
 }
 
-// NaN is passed over.
+// Ignores NaN.
 __device__ __forceinline__ float block_max(float x, float* partial) {
   return block_reduce(x, -INFINITY, partial, [](float value) { return warp_max(value); });
 }
 
 // --- the sequences of a step -----------------------------------------------------------------------------
-// A sequence's part in a step: its new tokens are rows [first_row, first_row + n_tokens) of the matrices.
+// Part of a sequence in a step: its new tokens are rows [first_row, first_row + n_tokens) of the matrices.
 struct Sequence {
   int64_t first_position, first_row, n_tokens;
 };
@@ -241,8 +239,8 @@ struct StepRow {
   int64_t sequence, position;
 };
 
-// Positions, lengths and page tables lie in device memory and no kernel takes one of them as an argument: the
-// same launch serves every step, which is what makes it worth recording.
+// Positions, lengths and page tables are in device memory and are never kernel arguments: one launch serves
+// every step, so recording pays off.
 struct DeviceStep {
   const Sequence* sequences;  // [count], in the order of their rows
   void* const* page_tables;   // [count][pitch]
@@ -250,7 +248,7 @@ struct DeviceStep {
 
   __device__ void* const* pages(int64_t sequence) const { return page_tables + sequence * pitch; }
   __device__ void* page(const StepRow& at) const { return pages(at.sequence)[at.position / kKvPage]; }
-  // The sequence of a row is the last one that begins at or before it.
+  // Finds the last sequence that starts at or before the row.
   __device__ StepRow row(int64_t row) const {
     int64_t low = 0, high = count;
     while (high - low > 1) {
@@ -261,8 +259,8 @@ struct DeviceStep {
   }
 };
 
-// The positions of all rows of an op, behind the frequencies. axes is null where no sequence has any: then a
-// row's place counts.
+// Positions of all rows of an op, after the frequencies. axes: null if no sequence has axes; rows then use
+// their index.
 struct AxisPositions {
   const double* axes = nullptr;       // [sequences][pairs]
   const double* positions = nullptr;  // [rows][3]
@@ -272,8 +270,7 @@ struct AxisPositions {
   }
 };
 
-// Appends the axes of the sequences, and the positions of their rows, three for each, to `words`, on the
-// host.
+// On the host: appends to `words` the axes of the sequences, and three positions for each of their rows.
 template <class Rope>
 void append_axes(std::span<const Rope> ropes, size_t pairs, std::vector<double>& words) {
   for (const Rope& rope : ropes) {
@@ -290,13 +287,13 @@ inline void append_positions(std::span<const double> positions, bool axes, const
   }
 }
 
-// A layer's part of a page.
+// Address of a layer's part of a page.
 template <class T = void>
 __device__ __forceinline__ T* in_page(void* page, int64_t offset) {
   return reinterpret_cast<T*>(static_cast<char*>(page) + offset);
 }
 
-// --- on the host: from what is known at run time to template arguments -----------------------------------
+// --- on the host: runtime values to template arguments ---------------------------------------------------
 // Calls f(T{}) with the element type of `dtype`.
 template <class F>
 void with_dtype(DType dtype, F&& f) {
@@ -309,7 +306,7 @@ void with_dtype(DType dtype, F&& f) {
       return f(BFloat16{});
     case DType::kQ8:
     case DType::kQ4:
-      throw Error("quantised values are for products only");  // CudaBackend::multiply
+      throw Error("quantized dtype: only matrix products accept it");  // CudaBackend::multiply
   }
 }
 
@@ -324,7 +321,7 @@ inline bool rows_aligned16(const Matrix& m) {
          (m.rows <= 1 || m.stride * static_cast<int64_t>(size_of(m.dtype)) % 16 == 0);
 }
 
-// Host values that travel as a kernel argument: no copy to device memory to wait for.
+// Host values passed as a kernel argument, without a copy to device memory.
 template <class T, int kN>
 struct ByValue {
   T value[kN];
@@ -339,9 +336,8 @@ ByValue<T, kN> by_value(const Span& values, size_t first, size_t count) {
 
 inline unsigned to_unsigned(int64_t x) { return static_cast<unsigned>(x); }
 
-// An argument of a launch that is queued. Queued launches are compared with earlier ones byte by byte, so the
-// bytes between the members have to be the same every time, too: all zero here, and the members are assigned
-// one by one. (Were they not, nothing would be wrong but that no launch is ever recognised.)
+// Argument of a queued launch, all zero; its members are assigned one by one. Queued launches are compared
+// byte by byte, so the padding must be equal too. (Other padding would only prevent matches.)
 template <class T>
 T zeroed() {
   static_assert(std::is_trivially_copyable_v<T>);

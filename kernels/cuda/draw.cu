@@ -7,38 +7,37 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 
-// Tokens from logits: the likeliest, or top-k, top-p, min-p and a multinomial draw. The logits of a row are
-// read by many blocks each time: for the largest, and, where the temperature is not 0, to weigh every token
-// and sort it into one of 256 bins by its distance from the largest. What is left is for one block per row,
-// from the bins' sums: each cut, and the draw itself, looks for the first token, in the order of falling
-// logits, at which a running sum (of tokens or of weights) reaches a target. It reads the tokens of the bin
-// in which that lies, and no others. A cut keeps a beginning of that order, so that all there is to know of
-// it is the weight it keeps.
+// Sampling from logits: argmax, or top-k, top-p, min-p and a multinomial draw. Many blocks read the logits of
+// a row: once for the maximum and, with a temperature above 0, once to weigh every token and sort it into one
+// of 256 bins by its distance from the maximum. One block per row does the rest, from the bins' sums. Each
+// cut, and the draw, finds the first token, in descending order of logits, at which a running sum (of tokens
+// or weights) reaches a target, and reads only this token's bin. A cut keeps a prefix of this order,
+// described by its weight alone.
 //
-// Weights are integers, exp((logit - largest) / temperature) times a power of two such that the sum of a row
-// fits into 62 bits: sums of integers do not depend on their order, so a draw is the same in every run. For
-// 2^17 tokens one step of a weight is 2^-44 of the largest; what is rounded away of a row is less than 2^-27,
-// with the tokens of the last bin, which weigh less than 2^-45 each and are never drawn.
+// Weights are integers, exp((logit - largest) / temperature) times a power of two such that a row's sum fits
+// into 62 bits. Integer sums do not depend on their order, so a draw is the same in every run. For 2^17
+// tokens, one step of a weight is 2^-44 of the largest weight. A row loses less than 2^-27 to rounding and to
+// the tokens of the last bin, which weigh less than 2^-45 each and are never drawn.
 namespace lariat {
 namespace {
 
 using namespace cuda;
 
-using Amount = unsigned long long;  // a number of tokens or a sum of weights, as atomicAdd knows it
+using Amount = unsigned long long;  // token count or sum of weights, a type of atomicAdd
 
-constexpr int kBins = 256;  // of a draw; the last one's tokens are too unlikely to be drawn
+constexpr int kBins = 256;  // of a draw; tokens of the last bin are too improbable to be drawn
 constexpr unsigned kNever = kBins - 1;
 constexpr unsigned kThreads = 256;
 constexpr unsigned kMaxThreads = 1024;
-constexpr int64_t kChunk = 8192;  // columns of a block that looks for the largest
+constexpr int64_t kChunk = 8192;  // columns per block that finds the maximum
 constexpr int kPerThread = 8;
-constexpr int64_t kPart = kThreads * kPerThread;  // columns of a block that weighs
-constexpr int kDirect = 256;                      // as many tokens are compared one with another
-constexpr int kRowsPerLaunch = 16;                // bounds the memory of a draw: 16 bytes per logit of these
-constexpr float kBinsPerUnit = 8.0F;              // of logit / temperature: 255 of them reach to 2^-45
+constexpr int64_t kPart = kThreads * kPerThread;  // columns per block that weighs
+constexpr int kDirect = 256;                      // up to this many tokens are compared pairwise
+constexpr int kRowsPerLaunch = 16;                // bounds a draw's memory: 16 bytes per logit of these rows
+constexpr float kBinsPerUnit = 8.0F;              // per unit of logit / temperature: 255 bins reach 2^-45
 using Uniforms = ByValue<double, kRowsPerLaunch>;
 
-// A running sum is made of these.
+// Element of a running sum.
 struct Tally {
   Amount tokens, weight;
 
@@ -47,7 +46,7 @@ struct Tally {
   }
 };
 
-// A row of a draw: its bins, and the weight of all tokens of at least min-p.
+// Sums of a row: its bins, and the weight of all tokens of at least min-p.
 struct RowSums {
   Tally bins[kBins];
   Amount likely;
@@ -55,8 +54,7 @@ struct RowSums {
 
 __device__ __forceinline__ bool finite(float x) { return fabsf(x) < INFINITY; }
 
-// A token's place in its row: rises in the order of falling logits (-0 and 0 are equal), by id among equals.
-// NaN lies behind all, and has no id.
+// Sort key of a token in its row: rises with falling logits (-0 equals 0), ties by id. NaN: last, no id.
 constexpr Amount kLast = ~Amount{0};
 __device__ __forceinline__ Amount place_of(float logit, int32_t id) {
   const uint32_t bits = float_bits(logit + 0.0F);
@@ -78,10 +76,10 @@ struct DrawArgs {
   Sampling how[kRowsPerLaunch];
   float bins_per_unit[kRowsPerLaunch];
   double one;      // the weight of the largest logit
-  Amount* firsts;  // [rows][n_chunks]: the first place in a chunk
+  Amount* firsts;  // [rows][n_chunks]: first sort key of a chunk
   RowSums* sums;   // [rows]
-  Token* tokens;   // [rows][n_parts][kPart], a part's by bin
-  // [rows][kBins][n_parts]: where a bin's tokens begin in a part, times 2^16, and how many they are
+  Token* tokens;   // [rows][n_parts][kPart], each part sorted by bin
+  // [rows][kBins][n_parts]: start of a bin's tokens in a part, times 2^16, plus their count
   uint32_t* segments;
   int32_t* ids;
 };
@@ -95,8 +93,8 @@ __device__ __forceinline__ Amount warp_first(Amount place) {
   return place;
 }
 
-// Grid: rows by chunks of 8192 columns, so that one row of a large vocabulary keeps many multiprocessors
-// busy. 256 threads; bound by memory. Writes the first place of each chunk, and zeros to the row's sums.
+// Grid: rows by chunks of 8192 columns, so that one row of a large vocabulary uses many multiprocessors. 256
+// threads; bound by memory. Writes the first sort key of each chunk, and zeros to the row's sums.
 __global__ void __launch_bounds__(kThreads) largest_kernel(const __grid_constant__ DrawArgs a) {
   LARIAT_SHARED(Amount, partial, kWarpSize);
   static_assert(kThreads == kBins);
@@ -116,9 +114,9 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(const __grid_constant
   if (threadIdx.x == 0) a.firsts[blockIdx.x * a.n_chunks + blockIdx.y] = first;
 }
 
-// The likeliest token of block x's row, by every warp for itself.
+// Most probable token of block x's row; every warp finds it separately.
 struct Largest {
-  float logit;  // NaN in a row of nothing else
+  float logit;  // NaN if the row is only NaN
   int32_t id;
 };
 __device__ __forceinline__ Largest largest_of(const DrawArgs& a) {
@@ -131,7 +129,7 @@ __device__ __forceinline__ Largest largest_of(const DrawArgs& a) {
   return {a.logits[blockIdx.x * a.stride + id_at(first)], id_at(first)};
 }
 
-// The sum over the threads in front of this one.
+// Sum over the preceding threads.
 __device__ __forceinline__ Tally block_prefix(const Tally& mine, Tally* partial) {
   const unsigned warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
   Tally sum = mine;
@@ -160,8 +158,8 @@ __device__ __forceinline__ Amount weight_of(const DrawArgs& a, float largest, fl
                              0.5);
 }
 
-// Grid: rows by parts of 2048 columns. 256 threads, one for each bin; each weighs 8 tokens. Bound by
-// arithmetic in double. Writes a part's tokens by bin, where each bin's begin, and adds to the row's sums.
+// Grid: rows by parts of 2048 columns. 256 threads, one per bin; each weighs 8 tokens. Bound by double
+// arithmetic. Writes a part's tokens by bin and the start of each bin; adds to the row's sums.
 __global__ void __launch_bounds__(kThreads) weigh_kernel(const __grid_constant__ DrawArgs a) {
   LARIAT_SHARED(unsigned, counts, kBins);
   LARIAT_SHARED(Amount, weights, kBins);
@@ -179,8 +177,8 @@ __global__ void __launch_bounds__(kThreads) weigh_kernel(const __grid_constant__
   const auto least = static_cast<Amount>(ceil(static_cast<double>(how.min_p) * a.one));
   const int64_t first = blockIdx.y * kPart + threadIdx.x;
   float logits[kPerThread];
-  Amount mine[kPerThread];     // their weights
-  unsigned place[kPerThread];  // the bin, times 2^16, and the token's number in it
+  Amount mine[kPerThread];     // weights of these tokens
+  unsigned place[kPerThread];  // bin times 2^16, plus the token's index in the bin
   Amount likely = 0;
 #pragma unroll
   for (int j = 0; j < kPerThread; ++j) {
@@ -194,7 +192,7 @@ __global__ void __launch_bounds__(kThreads) weigh_kernel(const __grid_constant__
     atomicAdd(&weights[its_bin], mine[j]);
     if (mine[j] >= least) likely += mine[j];
   }
-  likely = block_sum(likely, likely_of_warps);  // its barriers: all of the part is counted
+  likely = block_sum(likely, likely_of_warps);  // its barriers complete the counts of the part
   const Tally sum = {counts[bin], weights[bin]};
   const Amount start = block_prefix(sum, partial).tokens;
   starts[bin] = static_cast<unsigned>(start);
@@ -220,14 +218,14 @@ __global__ void __launch_bounds__(kThreads) weigh_kernel(const __grid_constant__
 struct Board {
   Tally sums[kBins];
   Tally partial[kWarpSize];
-  unsigned part;  // of the sums, where the target lies
-  Tally before;   // the running sum in front of that part
+  unsigned part;  // part of the sums with the target
+  Tally before;   // running sum before this part
   Token list[kDirect];
   unsigned listed;
   Token found;
 };
 
-// f(token) for the tokens of a bin of block x's row, shared out over the block.
+// Calls f(token) for the tokens of a bin of block x's row, distributed over the block.
 template <class F>
 __device__ __forceinline__ void for_tokens(const DrawArgs& a, unsigned bin, const F& f) {
   const uint32_t* segments = a.segments + (int64_t{blockIdx.x} * kBins + bin) * a.n_parts;
@@ -238,7 +236,7 @@ __device__ __forceinline__ void for_tokens(const DrawArgs& a, unsigned bin, cons
   }
 }
 
-// Which of the running sums looks for its target.
+// Target of a running sum, of tokens or of weights.
 struct Target {
   Amount value;
   bool by_weight;
@@ -246,10 +244,10 @@ struct Target {
   __device__ bool reached(const Tally& sum) const { return (by_weight ? sum.weight : sum.tokens) >= value; }
 };
 
-// The part of board.sums in which the running sum, which is `before` in front of them all, reaches the
-// target. `before` becomes what it is in front of that part. By the whole block.
+// Part of board.sums in which the running sum, starting at `before`, reaches the target. Sets `before` to the
+// running sum before this part. Called by the whole block.
 __device__ unsigned find_part(const Target& target, Tally& before, Board& board) {
-  __syncthreads();  // the sums are there
+  __syncthreads();  // the sums are complete
   const Tally mine = threadIdx.x < kBins ? board.sums[threadIdx.x] : Tally{0, 0};
   const Tally front = before + block_prefix(mine, board.partial);
   if (!target.reached(front) && target.reached(front + mine)) {
@@ -261,18 +259,18 @@ __device__ unsigned find_part(const Target& target, Tally& before, Board& board)
   return board.part;
 }
 
-// The token at which the row's running sum reaches the target, which is at least 1 and at most the whole sum;
-// its weight here is that of all up to and with it. By the whole block.
+// Token at which the row's running sum reaches the target, between 1 and the whole sum; its weight includes
+// all tokens before. Called by the whole block.
 __device__ Token walk(const DrawArgs& a, const Target& target, Board& board) {
   if (threadIdx.x < kBins) board.sums[threadIdx.x] = a.sums[blockIdx.x].bins[threadIdx.x];
   Tally before = {0, 0};
   unsigned part = find_part(target, before, board);
   const unsigned bin = part;
-  // The tokens of the bin that are still in play lie at places from `low` to low + width. While they are
-  // many, the 256th of that range goes on in which the target lies.
+  // Remaining tokens of the bin have sort keys from `low` to low + width. While they are many, the search
+  // continues in the 256th of this range with the target.
   Amount low = 0, width = kLast;
   for (int shift = 56; board.sums[part].tokens > kDirect; shift -= 8) {
-    __syncthreads();  // everybody has read the sums
+    __syncthreads();  // all threads have read the sums
     if (threadIdx.x < kBins) board.sums[threadIdx.x] = {0, 0};
     __syncthreads();
     for_tokens(a, bin, [&](const Token& token) {
@@ -306,9 +304,8 @@ __device__ Token walk(const DrawArgs& a, const Target& target, Board& board) {
   return found;
 }
 
-// Grid: one block per row, of one warp where every temperature is 0, else of 256 threads or, for long rows,
-// 1024. Bound by latency: of some ten barriers and two reads from L2 per cut, more where over 256 tokens
-// share a bin.
+// Grid: one block per row: one warp if every temperature is 0, else 256 threads or, for long rows, 1024.
+// Bound by latency: about ten barriers and two L2 reads per cut, more if over 256 tokens share a bin.
 __global__ void __launch_bounds__(kMaxThreads)
     draw_kernel(const __grid_constant__ DrawArgs a, const __grid_constant__ Uniforms uniforms) {
   LARIAT_SHARED(Board, boards, 1);
@@ -325,7 +322,7 @@ __global__ void __launch_bounds__(kMaxThreads)
                                    return Tally{warp_sum(sum.tokens), warp_sum(sum.weight)};
                                  });
   Amount kept = all.weight;
-  // Tokens behind all bins have no weight: cut off or not.
+  // Tokens after all bins have no weight, cut or not.
   if (how.top_k > 0 && static_cast<Amount>(how.top_k) < all.tokens) {
     kept = walk(a, {static_cast<Amount>(how.top_k), false}, board).weight;
   }
@@ -388,7 +385,7 @@ void CudaBackend::draw(const Matrix& logits, std::span<const Sampling> how,
 }
 
 void CudaBackend::read_drawn(std::span<int32_t> ids) {
-  queue_.flush();  // what was queued behind the draw runs during the wait
+  queue_.flush();  // work queued after the draw runs during the wait
   cuda::event_synchronize(drawn_ids_.copied);
   std::memcpy(ids.data(), drawn_ids_.data, ids.size_bytes());
 }

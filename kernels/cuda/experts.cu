@@ -8,7 +8,7 @@
 #include "kernels/cuda/gemv.cuh"
 #include "kernels/cuda/grouped.cuh"
 
-// The ops of experts.
+// Expert ops.
 namespace lariat {
 namespace {
 
@@ -32,7 +32,7 @@ struct Route {
   bool sigmoid, normalise;
 };
 
-// Index of the first of the largest of n values, by a warp. NaNs are passed over; kNobody of nothing else.
+// Index of the first largest of n values, by a warp. NaNs are skipped; kNobody if all are NaN.
 __device__ int32_t first_of_largest(const float* values, int n) {
   float best = 0.0F;
   int32_t index = kNobody;
@@ -53,23 +53,23 @@ __device__ int32_t first_of_largest(const float* values, int n) {
   return index;
 }
 
-// Finds the first of the largest and takes it out of the values, which all of the warp may read again.
+// Finds the first largest value and removes it from the values, for the whole warp.
 __device__ int32_t take_largest(float* values, int n) {
   const int32_t index = first_of_largest(values, n);
-  __syncwarp();  // all have read
+  __syncwarp();  // all lanes have read
   if (lane_index() == 0) values[index] = NAN;
   __syncwarp();
   return index;
 }
 
-// The softmax or sigmoid of the logits -> scores, and what is compared to choose -> choice: without a bias
-// the logits themselves, which stand in the same order. As finite values, so that sums of two are no NaN.
+// Computes scores, the softmax or sigmoid of the logits, and choice, the values for selection: without a bias
+// the logits, which have the same order. choice is finite, so that sums of two are never NaN.
 __device__ void score(const Route& r, const float* logits, float* scores, float* choice) {
   float largest = -INFINITY, sum = 0.0F;
   for (int e = lane_index(); e < r.n_experts; e += kWarpSize) largest = fmaxf(largest, logits[e]);
   largest = warp_max(largest);
   for (int e = lane_index(); e < r.n_experts; e += kWarpSize) {
-    const float power = expf(r.sigmoid ? -fabsf(logits[e]) : logits[e] - largest);  // 1 at most
+    const float power = expf(r.sigmoid ? -fabsf(logits[e]) : logits[e] - largest);  // at most 1
     scores[e] = !r.sigmoid ? power : (logits[e] < 0.0F ? power : 1.0F) / (1.0F + power);
     sum += scores[e];
   }
@@ -82,7 +82,7 @@ __device__ void score(const Route& r, const float* logits, float* scores, float*
   __syncwarp();
 }
 
-// Experts of groups that take no part: -inf. best: shared memory for the groups' values.
+// Sets experts of skipped groups to -inf. best: shared memory for the groups' values.
 __device__ void leave_groups(const Route& r, float* choice, float* best) {
   const int size = r.n_experts / r.n_groups;
   for (int g = lane_index(); g < r.n_groups; g += kWarpSize) {
@@ -132,7 +132,7 @@ struct ExpertProduct : Grouped {  // of floats, [n][k]
   int64_t w_stride, x_stride, k;
 };
 
-// The outputs of kRows rows of w for kTokens of the rows `ids`. C: what x is rounded to.
+// Outputs of kRows rows of w for kTokens of the rows `ids`. C: type that x is rounded to.
 template <class W, class C, int kTokens, int kStep>
 __device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, int32_t expert,
                                          int64_t first_row, const int32_t* ids, int n_ids) {
@@ -175,9 +175,9 @@ __device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, int
   store_grouped(p, expert, ids[token], row, mine);
 }
 
-// Grid: x = 8 rows of the weights; y: expert_of_block, of whose rows the first one's block multiplies up to
-// kTokens at a time. 128 threads; 4 KiB of shared memory. Bound by memory for few tokens: the weights of
-// chosen experts are read once.
+// Grid: x = 8 rows of the weights; y: expert_of_block. The block of an expert's first row multiplies all its
+// rows, up to kTokens at a time. 128 threads; 4 KiB of shared memory. Bound by memory for few tokens: weights
+// of chosen experts are read once.
 template <class W, class C, int kTokens, int kStep>
 __global__ void __launch_bounds__(kThreads)
     grouped_linear_kernel(const __grid_constant__ ExpertProduct p, const __grid_constant__ Experts experts) {
@@ -207,12 +207,12 @@ void launch_experts(const ExpertProduct& p, const Experts& experts, DType comput
     with_dtype(compute, [&]<class C>(C) {
       launch(grouped_linear_kernel<W, C, 1, kStep>, grid, dim3(kThreads), 0, queue, p, experts);
     });
-  } else {  // x has been rounded already
+  } else {  // x is already rounded
     launch(grouped_linear_kernel<W, float, kTokens, kStep>, grid, dim3(kThreads), 0, queue, p, experts);
   }
 }
 
-// f(experts) for as many experts at a time as a launch takes, all the blocks.
+// Calls f(experts) for all blocks, with the most experts per launch.
 template <class F>
 void for_launches(Grouped& p, std::span<const RowBlock> blocks, const F& f) {
   for (size_t first = 0; first < blocks.size(); first += kPointers) {
@@ -253,7 +253,7 @@ __global__ void combine_experts_kernel(const __grid_constant__ Combine c) {
 
 void CudaBackend::route(const Matrix& logits, const Router& router, const Routing& routing) {
   if (logits.cols > kMaxExperts) {
-    throw Error(std::to_string(logits.cols) + " experts; at most " + std::to_string(kMaxExperts) + " can be");
+    throw Error(std::to_string(logits.cols) + " experts; at most " + std::to_string(kMaxExperts) + " fit");
   }
   if (logits.rows == 0) return;
   Route r = zeroed<Route>();
@@ -303,7 +303,7 @@ void CudaBackend::grouped_linear(const Matrix& x, const Weight& weight, const Ro
                        std::all_of(blocks.begin(), blocks.end(),
                                    [](const RowBlock& block) { return rows_aligned16(block.w); });
   Matrix rounded = x;
-  if ((tokens > 1 || !aligned) && compute != DType::kF32) {  // else x is rounded on the way
+  if ((tokens > 1 || !aligned) && compute != DType::kF32) {  // else the kernel rounds x
     rounded = Matrix(scratch(Scratch::kGemmX, static_cast<size_t>(x.rows * x.cols) * sizeof(float)),
                      DType::kF32, x.rows, x.cols);
     convert(x, compute, rounded);

@@ -4,38 +4,38 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/grouped.cuh"
 
-// Products of a few tokens, whose weights are read once: what the kernels of gemv.cu and gemv_tiles.cu are
-// given. One launch makes up to three products of one x, or a gated unit of two.
+// Arguments for products of few tokens, which read the weights once (gemv.cu, gemv_tiles.cu). One launch
+// computes up to three products of one x, or a gated unit of two.
 namespace lariat::cuda {
 
-inline constexpr int kMostProducts = kMaxBlocks;  // of a launch: those of a whole weight
+inline constexpr int kMostProducts = kMaxBlocks;  // per launch: the blocks of a weight
 
 struct GemvProduct {
   const void* w;     // [rows][cols], or tiles (kernels/quant.h)
   const void* bias;  // one row, or null
-  void* out;         // f32; of a gated unit bf16 where g.bf16_out
+  void* out;         // f32; bf16 for a gated unit with g.bf16_out
   int64_t w_stride, out_stride;
   int rows;
   DType bias_dtype;
-  unsigned first_block;  // the first that works for this product; of absent ones, none is
+  unsigned first_block;  // first block of this product; ~0: no blocks
 };
 
 struct Gemv {
   GemvProduct product[kMostProducts];
   int tokens;
-  const void* x;  // for float weights: f32, or bf16; for codes of floats: f32 [tokens][blocks * 64]
+  const void* x;  // float weights: f32 or bf16; float codes: f32 [tokens][blocks * 64]
   int x_stride, cols;
-  const int8_t* groups;       // for codes of integers: x in groups, [tokens][blocks * 64]
+  const int8_t* groups;       // integer codes: x in groups, [tokens][blocks * 64]
   const float* group_scales;  // [tokens][blocks * 2]
   int blocks;                 // of 64 inputs
   int parts;                  // gemv.cu: warps that share the columns of a row: 1, 2 or 4
-  bool gated;                 // out of product 0 = activation(product 0) * product 1, and no other
-  Activation activation;      // where gated
+  bool gated;                 // out of product 0 = activation(product 0) * product 1
+  Activation activation;      // if gated
   bool bf16_out;
-  Codes codes;  // gemv_codes.cu: all products'
+  Codes codes;  // gemv_codes.cu: of all products
 };
 
-// The number of the product that this block works for.
+// Index of this block's product.
 __device__ __forceinline__ int product_of_block(const Gemv& g) {
   int p = 0;
 #pragma unroll
@@ -55,13 +55,13 @@ __device__ __forceinline__ void store_output(const Gemv& g, const GemvProduct& p
   }
 }
 
-// Beyond the last token: the last again, not stored.
+// Tokens after the last repeat the last and are not stored.
 __device__ __forceinline__ int token_or_last(const Gemv& g, int token) {
   return token < g.tokens ? token : g.tokens - 1;
 }
 
-// 16 bytes of weights, past L1. Unlike load16_streaming it is free to be moved before other loads and stores,
-// as no kernel writes weights.
+// Loads 16 bytes of weights past L1. Unlike load16_streaming, other loads and stores may be reordered with
+// this load, since no kernel writes weights.
 __device__ __forceinline__ uint4 load16_weights(const void* address) {
 #ifdef __CUDACC__
   uint4 v;
@@ -74,8 +74,8 @@ __device__ __forceinline__ uint4 load16_weights(const void* address) {
 #endif
 }
 
-// Gives the products their blocks, of rows_per_block rows each; returns how many there are. (The two of a
-// gated unit share theirs.)
+// Assigns blocks of rows_per_block rows to the products and returns the number of blocks. The two products of
+// a gated unit share their blocks.
 inline unsigned share_blocks(Gemv& g, int n_products, int rows_per_block) {
   int64_t blocks = 0;
   for (int i = 0; i < kMostProducts; ++i) {
@@ -86,7 +86,7 @@ inline unsigned share_blocks(Gemv& g, int n_products, int rows_per_block) {
   return to_unsigned(blocks);
 }
 
-// All but x, and what depends on it.
+// All fields except x and those depending on x.
 inline Gemv gemv_of(std::span<const Product> products, const Activation* activation) {
   Gemv g = zeroed<Gemv>();
   for (size_t i = 0; i < products.size(); ++i) {
@@ -106,14 +106,13 @@ inline Gemv gemv_of(std::span<const Product> products, const Activation* activat
   return g;
 }
 
-// Weights in tiles of 16 rows, up to 16 tokens. bf16: x is, too, in rows that begin at multiples of 16
-// bytes and are multiples of 8 long. Quantised: of the forms that are made here, not gated.
+// Products by tiles of 16 rows of weights, up to 16 tokens. bf16: x is bf16 too, in rows aligned to 16 bytes,
+// of a multiple of 8 elements. Quantized: formats of quantize(), not gated.
 void gemv_tiles(Gemv& g, DType w, int n_products, int multiprocessors, LaunchQueue& queue);
-// The same of any form: of codes that stand for integers, and for floats.
+// The same for any format: integer codes, and float codes.
 void gemv_codes(Gemv& g, int n_products, LaunchQueue& queue);
 void gemv_float_codes(Gemv& g, int n_products, LaunchQueue& queue);
-// The same with the experts that rows chose. Of g: what x is read by; tokens: about how many rows an expert
-// has.
+// The same for grouped_linear. g: fields that describe x; tokens: approximate number of rows per expert.
 void grouped_codes(const Gemv& g, const Grouped& p, const Experts& experts, LaunchQueue& queue);
 void grouped_float_codes(const Gemv& g, const Grouped& p, const Experts& experts, LaunchQueue& queue);
 

@@ -4,17 +4,16 @@
 #include "kernels/cuda/gemv_tiles.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-// Products of a few tokens with quantised weights whose codes stand for integers (Codes): the sums of what
-// shares a scale are exact, as the formula says (kernels/quant.h). By dot products of bytes for up to 4
-// tokens, on tensor cores for more. What differs between forms of one kernel is branched on: all threads go
-// the same way.
+// Products of few tokens with quantized weights of integer codes (Codes): sums over inputs with one scale are
+// exact, as in the formula (kernels/quant.h). Up to 4 tokens use byte dot products, more use tensor cores.
+// Formats of one kernel differ by branches that all threads take alike.
 namespace lariat::cuda {
 namespace {
 
 static_assert(kCodeWarps == kWarps);
 
-// Words of four codes as signed bytes: of 8 bits less 128; of 4 bits, each in the lower half of its byte, as
-// they are or what stands for them in a table.
+// Converts words of four codes to signed bytes: 8-bit codes minus 128; 4-bit codes, each in the low half of a
+// byte, verbatim or by a table.
 template <bool kFourBits, int kWords>
 __device__ __forceinline__ void to_signed_bytes(const Codes& c, uint32_t (&codes)[kWords]) {
 #pragma unroll
@@ -30,7 +29,7 @@ __device__ __forceinline__ void to_signed_bytes(const Codes& c, uint32_t (&codes
     }
   }
 }
-// What those bytes are short of.
+// Difference between values and these bytes.
 template <bool kFourBits>
 __device__ __forceinline__ int offset_of(const Codes& c) {
   return (kFourBits ? 0 : 128) - c.zero;
@@ -49,7 +48,7 @@ __device__ __forceinline__ void load_words(const unsigned char* from, uint32_t (
   }
 }
 
-// A chunk of a tile's inputs: its block, and which of the block's it is.
+// Chunk of a tile's inputs: its block, and its index in the block.
 struct Chunk {
   const unsigned char* block;
   int number;
@@ -72,8 +71,7 @@ struct Chunk {
   }
 };
 
-// Scales, or minima, of 2 or 4 neighbouring outputs, as they are stored; nested ones of both halves of a
-// group.
+// Stored scales, or minima, of 2 or 4 adjacent outputs; nested ones for both halves of a group.
 template <ScaleType kType, int kOutputs>
 struct StoredScales {
   static constexpr bool kNested = kType == ScaleType::kNested, kF32 = kType == ScaleType::kF32;
@@ -81,7 +79,7 @@ struct StoredScales {
   using Inner = std::conditional_t<kOutputs == 4, uint32_t, uint16_t>;
   uint32_t words[kWords], inner[2];
 
-  // Of outputs `output` and on, for inputs `first` and on of the chunk.
+  // Loads outputs from `output` on, for inputs from `first` of the chunk on.
   __device__ __forceinline__ void load(const Codes& c, const Chunk& chunk, int first, int output,
                                        bool minima) {
     const int group = (chunk.number * kChunk + first) >> c.size_bits;
@@ -104,8 +102,8 @@ struct StoredScales {
   }
 };
 
-// What both kernels have in common: a lane's kLoads loads of a chunk's codes, each with scales of kOutputs
-// outputs, and the walk of a warp over its chunks, Work::kAhead of them loaded before the first is used.
+// Shared by both kernels: a lane's kLoads loads of a chunk's codes, each with scales of kOutputs outputs, and
+// a warp's loop over its chunks, with Work::kAhead chunks loaded before the first use.
 template <class Work, ScaleType kScales, int kOutputs>
 struct CodeTile {
   static constexpr int kTiles = 1;
@@ -143,7 +141,7 @@ struct CodeTile {
       work.multiply_chunk(g, loaded, chunk);
     }
   }
-  // The scales of the upper half of a group of 32, of which there are others where groups have 16.
+  // Scales of the upper half of a group of 32, which differ for groups of 16.
   __device__ __forceinline__ Pair upper_half(const Codes& c, int chunk, int first, int output,
                                              const Pair& loaded) const {
     if constexpr (kScales == ScaleType::kNested) return loaded;  // its inner[1]
@@ -154,8 +152,8 @@ struct CodeTile {
 };
 
 // --- one token: dot products of bytes --------------------------------------------------------------------
-// A lane makes the sums of four outputs of a tile. Of a chunk it has, of 8 bits, four inputs of each group;
-// of 4 bits eight of one group, four of each half, whose codes share bytes.
+// A lane sums four outputs of a tile. Per chunk it has, with 8 bits, four inputs of each group; with 4 bits,
+// eight inputs of one group, four of each half, whose codes share bytes.
 template <bool kFourBits, ScaleType kScales>
 struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
   static constexpr int kTokens = 1, kOutputs = 4, kLoads = kFourBits ? 1 : 2, kParts = kFourBits ? 2 : 1;
@@ -170,7 +168,7 @@ struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
     return kFourBits ? lane_index() % 16 / 4 : lane_index() / 4;
   }
   static __device__ __forceinline__ int group(int load) { return kFourBits ? lane_index() / 16 : load; }
-  // In the chunk.
+  // Index in the chunk.
   static __device__ __forceinline__ int first_input(int load) {
     return group(load) * kCodeGroup + (kFourBits ? 0 : quad() * 4);
   }
@@ -189,7 +187,7 @@ struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
     }
   };
 
-  // sum += the products of the parts from kFirst on, kCount of them, which share a scale.
+  // Adds the products of kCount parts from kFirst on, which share a scale, to sum.
   template <int kFirst, int kCount>
   __device__ __forceinline__ void add(const Codes& c, const Pair& pair,
                                       const uint32_t (&codes)[kParts * kOutputs], const uint32_t (&x)[kParts],
@@ -240,19 +238,16 @@ struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
   __device__ __forceinline__ void store(float* sums) const { store_dots(sum, sums); }
 };
 
-// --- more: tensor cores
-// ---------------------------------------------------------------------------------------- An mma of 32
-// inputs is a group. The weights are the A operand, the tokens the columns of B. Rows of A may stand for any
-// outputs: row g is output 2 g of the tile and row g + 8 output 2 g + 1, whose inputs 4 t .. 4 t + 3 are 8
-// neighbouring bytes, those of a lane (quad t). Halves of a group with scales of their own take an mma each,
-// whose other half is zero. The sums of x, for what bytes are short of and for minima, come of an mma with
-// ones.
+// --- more tokens: tensor cores --------------------------------------------------------------------------
+// An mma of 32 inputs is a group. The weights are the A operand, the tokens the columns of B. Rows of A can
+// be any outputs: row g is output 2 g of the tile and row g + 8 output 2 g + 1, whose inputs 4 t .. 4 t + 3
+// are 8 adjacent bytes of one lane (quad t). Halves of a group with their own scales take an mma each, with
+// zeros in the other half. An mma with ones gives the sums of x, for offsets and minima.
 template <bool kFourBits, ScaleType kScales, int kGroups>
 struct CodeMma : CodeTile<CodeMma<kFourBits, kScales, kGroups>, kScales, 2> {
   static constexpr int kTokens = kGroups * 8, kBlocks = 2;
   static constexpr int kAhead = kFourBits && kScales != ScaleType::kF32 ? 4 : 2;
-  static constexpr int kLoadsPerGroup =
-      kFourBits ? 1 : 2;  // of 4 bits: inputs 16 to 31 in the upper half bytes
+  static constexpr int kLoadsPerGroup = kFourBits ? 1 : 2;  // 4 bits: upper nibbles are inputs 16 to 31
   using Pair = typename CodeTile<CodeMma, kScales, 2>::Pair;
 
   float sum[kGroups][4];
@@ -285,7 +280,7 @@ struct CodeMma : CodeTile<CodeMma<kFourBits, kScales, kGroups>, kScales, 2> {
     }
   };
 
-  // to += the products of a group, or of half of one, with eight tokens: x0 and x1, B's words.
+  // Adds the products of a group, or half a group, with eight tokens to `to`; x0 and x1: words of B.
   __device__ __forceinline__ void add(const Codes& c, const Pair& pair, int half, const uint32_t (&a)[4],
                                       uint32_t x0, uint32_t x1, const float (&x_scale)[2], float (&to)[4]) {
     const int offset = offset_of<kFourBits>(c);

@@ -3,13 +3,13 @@
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/gemv_tiles.cuh"
 
-// Products of a few tokens with quantised weights whose codes stand for floats (Codes), in f32.
+// Products of few tokens with quantized weights of float codes (Codes), in f32.
 namespace lariat::cuda {
 namespace {
 
-constexpr int kMostTokens = 4;  // of a launch: what registers hold
+constexpr int kMostTokens = 4;  // per launch, as registers allow
 
-// Scales, or minima, of four outputs as they are stored: f32, four of 16 bits, or those and four bytes.
+// Stored scales, or minima, of four outputs: f32, four 16-bit values, or these and four bytes.
 __device__ __forceinline__ uint4 load_scales(ScaleType type, const unsigned char* inner,
                                              const unsigned char* outer) {
   if (type == ScaleType::kF32) return load16(inner);
@@ -27,18 +27,17 @@ __device__ __forceinline__ void unpack_scales(ScaleType type, uint4 stored, floa
   }
 }
 
-// A lane makes the sums of four outputs of a tile, in f32. Of a chunk of inputs it has two parts, each four
-// inputs of every output, which share a scale: of 8 bits one of each group, of 4 bits both of one group,
-// whose codes share bytes.
+// A lane sums four outputs of a tile, in f32. Per chunk it has two parts of four inputs of every output, each
+// with one scale: 8 bits: one part of each group; 4 bits: both parts of one group, whose codes share bytes.
 template <bool kFourBits, int kTokenCount>
 struct FloatDots {
   static constexpr int kTiles = 1, kTokens = kTokenCount, kBlocks = 2;
   static constexpr int kOutputs = 4;
-  static constexpr int kAhead = kTokens == 1 ? 3 : 2;  // chunks whose weights are on their way at once
+  static constexpr int kAhead = kTokens == 1 ? 3 : 2;  // chunks with weight loads in flight
 
   float sum[kTokens][kOutputs];
 
-  // Where in a chunk a part of this lane's begins.
+  // First input of a part of this lane, in the chunk.
   static __device__ __forceinline__ int first_input(int part) {
     const int lane = lane_index();
     return kFourBits ? lane / 16 * kCodeGroup + part * 16 + lane % 16 / 4 * 4
@@ -67,7 +66,7 @@ struct FloatDots {
         if (c.minimum) minima[i] = load_scales(c.scales, inner + c.inner_bytes, outer + 2 * kCodeRows);
       }
     }
-    // Of each output, a part's four codes in their bytes.
+    // Four codes of a part, in bytes, per output.
     __device__ __forceinline__ void codes(int part, uint32_t (&out)[kOutputs]) const {
       const uint4 w = weights[kFourBits ? 0 : part];
       const uint32_t words[kOutputs] = {w.x, w.y, w.z, w.w};
@@ -78,8 +77,8 @@ struct FloatDots {
     }
   };
 
-  // sum += the products of four codes of each output with the inputs from `first` on. entry: of the table of
-  // codes of 4 bits, the one that the lane keeps for all.
+  // Adds the products of four codes of each output and the inputs from `first` on to sum. entry: the entry of
+  // the table of 4-bit codes that this lane holds for all lanes.
   template <class G>
   __device__ __forceinline__ void add(const G& g, const uint32_t (&codes)[kOutputs], int first,
                                       const float (&scale)[kOutputs], const float (&minimum)[kOutputs],

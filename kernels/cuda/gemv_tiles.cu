@@ -2,26 +2,24 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/quant.h"
 
-// Products of a few tokens by tiles of 16 rows of weights, each weight read once: bf16 ones on tensor cores,
-// quantised ones on tensor cores or, for up to 4 tokens, by dot products of bytes. The eight warps of a block
-// share the columns of its tiles, and what each makes of them meets in shared memory.
+// Products of few tokens by tiles of 16 rows of weights, each weight read once: bf16 on tensor cores;
+// quantized on tensor cores or, for up to 4 tokens, by byte dot products. The eight warps of a block share
+// the columns of its tiles and sum their results in shared memory.
 namespace lariat::cuda {
 namespace {
 
-constexpr int kGroup = 8;  // tokens in an mma
+constexpr int kGroup = 8;  // tokens per mma
 static_assert(kTile == kQuantRows);
 
 // --- bf16 weights ----------------------------------------------------------------------------------------
-// A sum does not ask for an order of its columns, so that lanes may number them as suits their loads: of 32
-// neighbouring columns lane 4 g + t has 8 t .. 8 t + 7, 16 bytes, of rows g and g + 8 of w and of token g.
-// The first four words of those are what one mma takes for its columns 2t, 2t+1, 2t+8 and 2t+9, the other
-// four are those of a second.
+// The order of columns in a sum is free, so lanes number them to suit their loads: of 32 adjacent columns,
+// lane 4 g + t has 8 t .. 8 t + 7 (16 bytes) of rows g and g + 8 of w and of token g. The first four words
+// are columns 2t, 2t+1, 2t+8 and 2t+9 of one mma, the other four those columns of a second.
 
-constexpr int kColumns = 32;  // of one 16-byte load of every lane
-constexpr int kPerLane = 8;   // columns of those
+constexpr int kColumns = 32;  // per 16-byte load of every lane
+constexpr int kPerLane = 8;   // columns per lane
 
-// Row r of the block's, of which a gated unit has as many of gate as of up. Beyond the last: the last again,
-// not stored.
+// Row r of the block; a gated unit has gate and up in halves. Extra rows repeat the last, not stored.
 __device__ __forceinline__ const BFloat16* row_of_block(const Gemv& g, const GemvProduct& p, int first_row,
                                                         int r) {
   const bool up = g.gated && r >= kTile;
@@ -30,26 +28,26 @@ __device__ __forceinline__ const BFloat16* row_of_block(const Gemv& g, const Gem
   return static_cast<const BFloat16*>(of.w) + (row < last ? row : last) * of.w_stride;
 }
 
-// A warp's part of kTileCount x kGroups products of 16 rows with 8 tokens.
+// A warp's share of kTileCount x kGroups products of 16 rows with 8 tokens.
 template <int kTileCount, int kGroups>
 struct Bf16Mma {
   static constexpr int kTiles = kTileCount, kTokens = kGroups * kGroup, kBlocks = 2;
-  static constexpr int kLoads = 8;                      // of 16 bytes of weights on their way at once
-  static constexpr int kAhead = kLoads / (2 * kTiles);  // neighbouring loads of a row
+  static constexpr int kLoads = 8;                      // 16-byte loads of weights in flight
+  static constexpr int kAhead = kLoads / (2 * kTiles);  // adjacent loads of a row
   static constexpr int kBatch = kAhead * kColumns;      // columns
 
   const BFloat16* w[kTiles][2];  // rows g and g + 8, from this lane's first column on
   const BFloat16* x[kGroups];    // token g of each group, likewise
   float d[kTiles][kGroups][4];
 
-  // Asks for what the warp loads first, its first batch: 4 KiB, a line per lane.
+  // Prefetches the warp's first batch: 4 KiB, a line per lane.
   static __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
     constexpr int kPerLine = kLineBytes / 2, kLines = 2 / kTiles;  // of a row
     const int column = (warp_index() * kLines + lane_index() % kLines) * kPerLine;
     if (column < g.cols) prefetch_l2(row_of_block(g, p, first_row, lane_index() / kLines) + column);
   }
 
-  // The columns from `first` on. All loads come before the first use. kTail: columns beyond the last are 0.
+  // Multiplies columns from `first` on. All loads precede the first use. kTail: zeros after the last column.
   template <bool kTail>
   __device__ __forceinline__ void multiply_batch(int first, int columns_left) {
     uint4 weights[kAhead][kTiles][2], tokens[kAhead][kGroups];
@@ -84,7 +82,7 @@ struct Bf16Mma {
     }
   }
 
-  // This warp's batches of all columns.
+  // Multiplies this warp's batches of all columns.
   __device__ __forceinline__ void multiply(const Gemv& g, const GemvProduct& p, int first_row) {
     const int lane_row = lane_index() / 4, column = lane_index() % 4 * kPerLane;
 #pragma unroll
@@ -116,7 +114,7 @@ struct Bf16Mma {
   }
 };
 
-// --- quantised weights: the sums of a group are the exact integers that the formula scales ---------------
+// --- quantized weights: a group's sums are the exact integers of the formula -----------------------------
 
 template <bool kFourBits>
 struct QuantTile {
@@ -127,12 +125,12 @@ struct QuantTile {
                                                             int first_row) {
     return static_cast<const unsigned char*>(p.w) + int64_t{first_row / kTile} * g.blocks * kBlockBytes;
   }
-  // Asks for the first 32 KiB of a tile: about what all warps load first.
+  // Prefetches the first 32 KiB of a tile, about the first loads of all warps.
   static __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
     const int line = static_cast<int>(threadIdx.x) * kLineBytes;
     if (line < g.blocks * kBlockBytes) prefetch_l2(at(g, p, first_row) + line);
   }
-  // This warp's blocks of a tile, kAhead of them loaded before the first is used: multiply(part, block).
+  // Calls multiply(part, block) for this warp's blocks of a tile, with kAhead blocks loaded ahead.
   template <class Part, int kAhead, class F>
   static __device__ __forceinline__ void for_blocks_of_warp(const Gemv& g, const GemvProduct& p,
                                                             int first_row, F&& multiply) {
@@ -153,27 +151,27 @@ struct QuantTile {
   }
 };
 
-// Four weights as signed bytes: of 8 bits less 128; of 4 bits, 0 to 15 each in a byte of its own, less 8: the
-// sign of what is left goes to the upper half of the byte.
+// Converts four weights to signed bytes: 8-bit values minus 128; 4-bit values, one per byte, minus 8, with
+// the sign extended to the upper half of the byte.
 __device__ __forceinline__ uint32_t signed_bytes8(uint32_t bytes) { return bytes ^ 0x80808080U; }
 __device__ __forceinline__ uint32_t signed_bytes4(uint32_t nibbles) {
   const uint32_t low = (nibbles & 0x0f0f0f0fU) ^ 0x08080808U;
   return low | (low & 0x08080808U) * 0x1eU;
 }
 
-// An mma of 32 inputs is a group. The weights are the A operand, the tokens the columns of B. Rows of A may
-// stand for any outputs: row g is output 2 g of the tile and row g + 8 output 2 g + 1, whose inputs
-// 4 t .. 4 t + 3 are 8 neighbouring bytes, those of a lane (quad t).
+// An mma of 32 inputs is a group. The weights are the A operand, the tokens the columns of B. Rows of A can
+// be any outputs: row g is output 2 g of the tile and row g + 8 output 2 g + 1, whose inputs 4 t .. 4 t + 3
+// are 8 adjacent bytes of one lane (quad t).
 template <bool kFourBits, int kGroups>
 struct QuantMma : QuantTile<kFourBits> {
   static constexpr int kTokens = kGroups * kGroup, kBlocks = 2;
-  static constexpr int kLoads = 16;                         // of 8 bytes of weights on their way at once
-  static constexpr int kLoadsPerGroup = kFourBits ? 1 : 2;  // q4: inputs 16 to 31 in the upper half bytes
+  static constexpr int kLoads = 16;                         // 8-byte loads of weights in flight
+  static constexpr int kLoadsPerGroup = kFourBits ? 1 : 2;  // q4: upper nibbles are inputs 16 to 31
   static constexpr int kQuadBytes = 4 * kTile;              // four inputs of each output
 
   float sum[kGroups][4];
 
-  // A lane's part of both groups of a block of a tile.
+  // A lane's share of both groups of a block.
   struct Part {
     uint2 weights[2][kLoadsPerGroup];
     uint32_t scales[2];  // of outputs 2 g and 2 g + 1, bf16
@@ -254,13 +252,13 @@ struct QuantMma : QuantTile<kFourBits> {
 template <bool kFourBits, int kMostTokens>
 struct QuantDots : QuantTile<kFourBits> {
   static constexpr int kTokens = kMostTokens, kBlocks = 3;
-  static constexpr int kOutputs = 4;  // of a tile that a lane sums: 16 bytes of 4 inputs each
-  static constexpr int kAhead = 4;    // blocks of a tile whose weights are on their way at once
+  static constexpr int kOutputs = 4;  // outputs per lane: 16 bytes of 4 inputs each
+  static constexpr int kAhead = 4;    // blocks with weight loads in flight
 
   float sum[kTokens][kOutputs];
 
-  // A lane's part of a block of a tile: 16 bytes of weights of each group (q4: 16 bytes hold both groups'
-  // share of a lane's half of the warp), the scales of its four outputs.
+  // A lane's share of a block: 16 bytes of weights of each group (q4: of one group, by the lane's half of the
+  // warp), and the scales of its four outputs.
   struct Part {
     static constexpr int kLoads = kFourBits ? 1 : 2;
     uint4 weights[kLoads];
@@ -277,7 +275,7 @@ struct QuantDots : QuantTile<kFourBits> {
     }
   };
 
-  // sum[t][j] += the part's products with token t's inputs of the same block.
+  // Adds the part's products with token t's inputs of the same block to sum[t][j].
   __device__ __forceinline__ void multiply_part(const Gemv& g, const Part& part, int block) {
     const int lane = lane_index();
 #pragma unroll
@@ -331,7 +329,7 @@ Kernel quant_kernel(int tokens) {
 }  // namespace
 
 void gemv_tiles(Gemv& g, DType w, int n_products, int multiprocessors, LaunchQueue& queue) {
-  // Two tiles of a block share its loads of x. One fills the machine with fewer rows.
+  // Two tiles per block share loads of x; one per block fills the device with fewer rows.
   int64_t rows = 0;
   for (int i = 0; i < n_products; ++i) rows += g.product[i].rows;
   const bool bf16 = w == DType::kBF16, many = g.tokens > kGroup;

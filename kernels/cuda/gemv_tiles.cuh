@@ -1,39 +1,39 @@
 #pragma once
 #include "kernels/cuda/gemv.cuh"
 
-// The kernel that makes products by tiles of 16 rows of weights, whatever those are (Work).
+// Kernel for products by tiles of 16 rows of weights of any format (Work).
 namespace lariat::cuda {
 
 inline constexpr int kWarps = 8;
-inline constexpr int kTile = 16;  // rows of w, also in an mma
+inline constexpr int kTile = 16;  // rows of w per tile and per mma
 
-// The rows of x of an expert, for Work in place of a Gemv.
+// Rows of x of an expert, for Work in place of a Gemv.
 struct ExpertRows {
   const Codes& codes;
   const void* x;
   const int8_t* groups;
   const float* group_scales;
   int blocks;
-  const int32_t* ids;  // of as many rows as there is Work for
+  const int32_t* ids;  // one row per token of Work
 };
 
 __device__ __forceinline__ int64_t token_or_last(const ExpertRows& g, int token) { return g.ids[token]; }
-// Of a Gemv of one token, or an expert's first.
+// Token of a one-token Gemv, or an expert's first row.
 __device__ __forceinline__ int only_token(const Gemv&) { return 0; }
 __device__ __forceinline__ int64_t only_token(const ExpertRows& g) { return g.ids[0]; }
 
-// The tile of quantised weights (codes.cuh) that a row is the first of.
+// Tile of quantized weights (codes.cuh) that starts at first_row.
 template <class G>
 __device__ __forceinline__ const unsigned char* code_tile(const G& g, const GemvProduct& p, int first_row) {
   return static_cast<const unsigned char*>(p.w) + first_row / kTile * g.codes.tile_bytes;
 }
-// Asks for the first 32 KiB of it: about what all warps load first.
+// Prefetches the first 32 KiB of the tile, about the first loads of all warps.
 __device__ __forceinline__ void prefetch_code_tile(const Gemv& g, const GemvProduct& p, int first_row) {
   const int line = static_cast<int>(threadIdx.x) * kLineBytes;
   if (line < g.codes.tile_bytes) prefetch_l2(code_tile(g, p, first_row) + line);
 }
 
-// A warp's sums of a lane's four outputs, where lanes whose numbers are equal modulo 4 have the same outputs.
+// Stores a warp's sums of a lane's four outputs; lanes equal modulo 4 have the same outputs.
 template <int kTokens>
 __device__ __forceinline__ void store_dots(const float (&sum)[kTokens][4], float* sums) {
 #pragma unroll
@@ -47,7 +47,7 @@ __device__ __forceinline__ void store_dots(const float (&sum)[kTokens][4], float
   }
 }
 
-// Sum `at` of kSums, of all warps.
+// Sum `at` of kSums, over all warps.
 template <int kSums>
 __device__ __forceinline__ float sum_of_warps(const float* sums, int at) {
   float sum = sums[at];
@@ -56,9 +56,9 @@ __device__ __forceinline__ float sum_of_warps(const float* sums, int at) {
 }
 
 // Up to Work::kTokens tokens of up to three products; Work::kBlocks blocks share a multiprocessor's
-// registers. A block makes Work::kTiles tiles of a product or, where gated, which takes two, one each of gate
-// and of up. Grid: blocks by share_blocks; 256 threads; static shared memory for the warps' sums. Bound by
-// memory: the weights are streamed past the caches, x stays in L1.
+// registers. A block computes Work::kTiles tiles of a product or, if gated, two tiles, one of gate and one of
+// up. Grid: blocks by share_blocks; 256 threads; static shared memory for the warps' sums. Bound by memory:
+// the weights bypass the caches, x stays in L1.
 template <class Work>
 __global__ void __launch_bounds__(kWarps* kWarpSize, Work::kBlocks)
     gemv_tiles_kernel(const __grid_constant__ Gemv g) {
@@ -89,9 +89,9 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, Work::kBlocks)
   }
 }
 
-// The same tiles of the experts that rows chose, Work::kTokens rows of one at a time. Grid: x = tiles; y:
-// expert_of_block. 256 threads; static shared memory, 4 KiB for rows besides. Bound by memory for few tokens:
-// the weights of chosen experts are read once.
+// The same tiles for grouped_linear, Work::kTokens rows of an expert at a time. Grid: x = tiles; y:
+// expert_of_block. 256 threads; static shared memory, plus 4 KiB for rows. Bound by memory for few tokens:
+// weights of chosen experts are read once.
 template <class Work>
 __global__ void __launch_bounds__(kWarps* kWarpSize, 2)
     grouped_tiles_kernel(const __grid_constant__ Gemv g, const __grid_constant__ Grouped p,
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 2)
       work.multiply(ExpertRows{g.codes, g.x, g.groups, g.group_scales, g.blocks, x_ids}, product, first_row);
       work.store(sums + warp_index() * kSums);
       __syncthreads();
-      const int row = first_row + thread % kTile;  // a thread for each sum
+      const int row = first_row + thread % kTile;  // one thread per sum
       if (thread / kTile < some && row < p.n)
         store_grouped(p, expert, ids[first + thread / kTile], row, sum_of_warps<kSums>(sums, thread));
     }
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 2)
   }
 }
 
-// Those of a Work.
+// Kernels of a Work.
 struct Kernels {
   void (*plain)(Gemv);
   void (*grouped)(Gemv, Grouped, Experts);

@@ -2,7 +2,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/output.cuh"
 
-// The ops that work element by element: glu and soft_cap.
+// Elementwise ops: glu and soft_cap.
 namespace lariat {
 namespace {
 
@@ -19,12 +19,12 @@ struct Glu {
 
 __device__ __forceinline__ float gated(float gate, float up, Activation activation) {
   if (activation != Activation::kClamped) return activated(gate, activation) * up;
-  const float most = gate > kClampedLimit ? kClampedLimit : gate;  // NaN stays
+  const float most = gate > kClampedLimit ? kClampedLimit : gate;  // keeps a NaN
   const float within = up > kClampedLimit ? kClampedLimit : up < -kClampedLimit ? -kClampedLimit : up;
   return most / (1.0F + expf(-kClampedSlope * most)) * (1.0F + within);
 }
 
-// Neighbouring elements of a thread: 16 bytes of what it reads.
+// Adjacent elements per thread: 16 bytes of input.
 template <class In>
 constexpr int kNeighbours = kPerVector<In>;
 
@@ -37,9 +37,8 @@ __device__ __forceinline__ void store_neighbours(BFloat16* to, const float (&v)[
                pack2<BFloat16>(v[6], v[7])});
 }
 
-// Grid: rows by chunks of as many columns as 256 threads have elements. Bound by memory: 12 bytes per
-// element, 10 of them where out is bf16, 6 where gate and up are, too. kVector: rows start at multiples of 16
-// bytes and cols is a multiple of a thread's elements.
+// Grid: rows by chunks of 256 threads' elements. Bound by memory: 12 bytes per element, 10 with bf16 out, 6
+// with bf16 gate and up as well. kVector: rows aligned to 16 bytes, cols a multiple of a thread's elements.
 template <class In, class Out, bool kVector>
 __global__ void glu_kernel(const __grid_constant__ Glu g) {
   constexpr int kN = kNeighbours<In>;
@@ -96,7 +95,7 @@ void CudaBackend::glu(const Matrix& gate, const Matrix& up, Activation activatio
   g.cols = gate.cols;
   g.activation = activation;
   const bool aligned = rows_aligned16(gate) && rows_aligned16(up) && rows_aligned16(out);
-  // The products of a gated linear of many tokens, whose out is bf16 too.
+  // Products of a gated linear of many tokens; out is bf16 too.
   if (gate.dtype == DType::kBF16) return launch_glu<BFloat16, BFloat16>(g, gate.rows, aligned, queue_);
   with_output_dtype(out.dtype,
                     [&]<class Out>(Out) { launch_glu<float, Out>(g, gate.rows, aligned, queue_); });

@@ -1,12 +1,12 @@
 #pragma once
 #include "kernels/cuda/device.h"
 
-// Products of rows with the one of many matrices that each of them chose (Backend::grouped_linear). What the
-// routing says stays in device memory: no launch depends on it, so that a recorded step serves every token.
+// Products of rows with the matrix that each row chose (Backend::grouped_linear). The routing stays in device
+// memory and no launch depends on it, so that a recorded step serves every token.
 namespace lariat::cuda {
 
-inline constexpr int kPointers = 256;  // experts per launch: 2 KiB of the 4 that its arguments may take
-inline constexpr int kWindow = 1024;   // rows of the routing that are looked through at a time
+inline constexpr int kPointers = 256;  // experts per launch: 2 KiB of the 4 KiB of arguments
+inline constexpr int kWindow = 1024;   // rows of the routing searched at a time
 
 using Experts = ByValue<const void*, kPointers>;
 
@@ -16,17 +16,17 @@ struct Grouped {
   float* out;
   int64_t out_stride, biases_stride, rows, n;
   int per_x;         // rows of out per row of x
-  int first, count;  // the experts of this launch
-  bool by_row;       // blockIdx.y is a row, whose expert it is; otherwise an expert
+  int first, count;  // experts of this launch
+  bool by_row;       // blockIdx.y is a row, with its expert; otherwise an expert
 };
 
-// The expert of this block. Grid: y = the rows of out, or, where there are fewer of them, the experts.
+// Expert of this block. Grid: y = rows of out or, if fewer, experts.
 __device__ __forceinline__ int32_t expert_of_block(const Grouped& p) {
   return p.by_row ? p.chosen[blockIdx.y] : p.first + static_cast<int32_t>(blockIdx.y);
 }
 
-// Those of kWindow rows from `window` on that chose the expert, to ids, by a block of kThreads; found: shared
-// memory for two numbers. How many; -1 where the block of an earlier row multiplies by this expert.
+// Writes the rows from `window` on (kWindow at most) with this expert to ids and returns their number; -1 if
+// an earlier row's block handles the expert. By a block of kThreads; found: two numbers in shared memory.
 template <int kThreads>
 __device__ __forceinline__ int find_rows(const Grouped& p, int32_t expert, int64_t window, int32_t* ids,
                                          int* found) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ int find_rows(const Grouped& p, int32_t expert, int64
   return found[1] != 0 ? -1 : found[0];
 }
 
-// Output o of row `id`, which is of this expert.
+// Stores output o of row `id`, which chose this expert.
 __device__ __forceinline__ void store_grouped(const Grouped& p, int32_t expert, int32_t id, int64_t o,
                                               float sum) {
   const float bias = p.biases == nullptr ? 0.0F : p.biases[expert * p.biases_stride + o];

@@ -12,23 +12,22 @@
 #include <cuda_runtime.h>
 #endif
 
-// Launching kernels: the host's side of it, and what kernels do whose launches start early (Start,
-// runtime.h).
+// Kernel launches on the host, and device functions for kernels that start early (Start, runtime.h).
 namespace lariat::cuda {
 
-// --- in a kernel: programmatic dependent launch, from sm_90 on (before, all of these are nothing) ---------
-// The next launch may start, as soon as every block of this one has said so. It waits for the end of this one
-// all the same, so a kernel says it first of all.
+// --- in a kernel: programmatic dependent launch, from sm_90 on (no-ops on older devices) -----------------
+// Lets the next launch start once every block has called this. The next launch still waits for the end of
+// this one, so kernels call this first.
 __device__ __forceinline__ void launch_dependents() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-// Until all earlier launches are done and what they wrote can be read. Every thread of a kernel that is
-// queued (LaunchQueue) comes here, also one that has nothing to do: were there a launch that does not wait,
-// the next would wait for that one only. Before it, a thread may read what no launch of the same list writes,
-// which is weights, and write nothing.
+// Waits until all earlier launches are done and their writes are visible. Every thread of a queued kernel
+// (LaunchQueue) must call this, even without work: otherwise the next launch would wait for this launch only.
+// Before the wait, a thread may read only data that no launch of the list writes (weights), and write
+// nothing.
 __device__ __forceinline__ void wait_for_launches() {
 #ifndef __CUDACC__
   simt::wait_for_launches();
@@ -37,13 +36,13 @@ __device__ __forceinline__ void wait_for_launches() {
 #endif
 }
 
-// The two at once, of a kernel that has nothing to do before.
+// Both calls, for a kernel without work before the wait.
 __device__ __forceinline__ void start_in_turn() {
   launch_dependents();
   wait_for_launches();
 }
 
-// Asks for the line around an address to be brought to L2: of weights, before the wait.
+// Prefetches the line at an address to L2: of weights, before the wait.
 inline constexpr int kLineBytes = 128;
 
 __device__ __forceinline__ void prefetch_l2(const void* address) {
@@ -73,13 +72,13 @@ void launch_at(Start start, void (*kernel)(P...), dim3 grid, dim3 block, size_t 
 #endif
 }
 
-// Puts the launch on the stream, behind all that is there.
+// Launches on the stream, after all earlier work.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, Stream stream, A&&... args) {
   launch_at(Start::kInOrder, kernel, grid, block, shared_bytes, stream, std::forward<A>(args)...);
 }
 
-// Launches what the overload below has packed.
+// Launches with the arguments packed by the overload below.
 template <class... P>
 void launch_packed(const QueuedLaunch& queued, const std::byte* packed, Stream stream, Start start) {
   std::tuple<P...> arguments;
@@ -97,7 +96,7 @@ void launch_packed(const QueuedLaunch& queued, const std::byte* packed, Stream s
 template <class P, class A>
 void pack(std::byte*& to, const A& argument) {
   if constexpr (std::is_same_v<P, A>) {
-    std::memcpy(to, &argument, sizeof(P));  // a struct with the bytes between its members
+    std::memcpy(to, &argument, sizeof(P));  // a struct with its padding
   } else {
     const P converted(argument);
     std::memcpy(to, &converted, sizeof(P));
@@ -105,13 +104,13 @@ void pack(std::byte*& to, const A& argument) {
   to += sizeof(P);
 }
 
-// Queues the launch: it runs when the queue is flushed, with copies of the arguments. The kernel's threads
+// Queues a launch with copies of its arguments; it runs when the queue is flushed. The kernel's threads must
 // call wait_for_launches().
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, LaunchQueue& queue,
             A&&... args) {
   static_assert((std::is_trivially_copyable_v<P> && ...));
-  // In launch_packed's tuple an empty one may share its place with another, and is copied over it.
+  // In launch_packed's tuple, an empty argument may share its address with another and would overwrite it.
   static_assert((!std::is_empty_v<P> && ...));
   std::byte* to = queue.add({launch_packed<P...>,
                              reinterpret_cast<void (*)()>(kernel),

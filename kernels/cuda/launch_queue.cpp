@@ -6,8 +6,8 @@
 namespace lariat::cuda {
 namespace {
 
-// Fewer are not worth a graph: between two cuBLAS products of a prefill there are three at most, or with
-// experts a dozen, which are compared for nothing. More are not one step of any model.
+// Fewer launches are not worth a graph: a prefill has at most three between two cuBLAS products, or with
+// experts a dozen. More launches are never one step of a model.
 constexpr size_t kFewest = 8, kMost = 8192;
 
 }  // namespace
@@ -33,8 +33,8 @@ void LaunchQueue::run(const List& list) {
   }
 }
 
-// Whether an address in [data, data + bytes) is among the arguments. They are packed without gaps, so it may
-// begin at any byte; what looks like one costs no more than a record.
+// Whether an address in [data, data + bytes) is among the arguments. Arguments are packed without gaps, so an
+// address may start at any byte; a false match costs only a record.
 bool LaunchQueue::List::mentions(const void* data, size_t bytes) const {
   for (size_t i = 0; i + sizeof(uintptr_t) <= arguments.size(); ++i) {
     uintptr_t word = 0;
@@ -74,10 +74,10 @@ bool LaunchQueue::record(const List& list) {
       capture(list);
     } catch (const std::exception&) {
       if (start_ == Start::kInOrder) throw;
-      start_ = Start::kInOrder;  // drivers before 12.3 record no launch that starts early
+      start_ = Start::kInOrder;  // drivers before 12.3 cannot record early starts
       capture(list);
     }
-  } catch (const std::exception& error) {  // the list has run before, so it is the recording
+  } catch (const std::exception& error) {  // the list has run before, so recording failed
     start_ = wanted;
     can_record_ = false;
     if (warn_) warn_(std::string(error.what()) + "; without CUDA graphs every token takes longer");
@@ -94,7 +94,7 @@ void LaunchQueue::flush() {
     std::rethrow_exception(std::exchange(failure_, nullptr));
   }
   if (collected_.launches.empty()) return;
-  // Whatever fails below, the next flush starts with an empty list.
+  // If a call below fails, the next flush starts with an empty list.
   running_.clear();
   std::swap(collected_, running_);
   const size_t size = running_.launches.size();

@@ -10,63 +10,61 @@
 
 #include "kernels/cuda/runtime.h"
 
-// A decode step is a hundred small launches whose queueing costs more than they take. The launches of the ops
-// that make up a layer are therefore collected first. When the same list comes a second time in a row, it is
-// recorded as a CUDA graph, and queued as one from then on. What changes at every step lies in device memory
-// (DeviceStep), so a list says all there is to know: kernels, grids and arguments.
+// A decode step has a hundred small launches, which cost more to queue than to run. The launches of a layer's
+// ops are therefore collected. A list that comes a second time in a row is recorded as a CUDA graph, and
+// queued as one graph from then on. Data that changes at every step is in device memory (DeviceStep), so
+// kernels, grids and arguments describe a list fully.
 //
-// Launches of a list start early (Start) but for its first, which all before the list are done for. So what
-// no launch of the list writes, weights above all, its kernels may read before they wait for those before
-// them.
+// All launches of a list start early (Start), except the first, which waits for all work before the list.
+// Kernels may therefore read data that no launch of the list writes, such as weights, before they wait.
 namespace lariat::cuda {
 
 struct QueuedLaunch {
-  // launches `kernel` with its packed arguments
+  // Launches `kernel` with its packed arguments.
   using Run = void (*)(const QueuedLaunch& queued, const std::byte* arguments, Stream stream, Start start);
 
   Run run = nullptr;
   void (*kernel)() = nullptr;
   std::array<unsigned, 3> grid = {}, block = {};
   size_t shared_bytes = 0;
-  size_t arguments = 0;  // where they begin, of all the list's
+  size_t arguments = 0;  // offset in the arguments of the list
 
   bool operator==(const QueuedLaunch&) const = default;
 };
 
-// A stream of one device, and the launches that are not on it yet.
+// A stream of one device, and the launches not yet on the stream.
 class LaunchQueue {
  public:
-  // How lists worth recording were run: launch by launch, recorded (and then run), or from the record alone.
+  // Runs of lists worth recording: launch by launch, recorded (and then run), or replayed from the record.
   struct Counts {
     int64_t direct = 0, recorded = 0, replayed = 0;
-    size_t launches = 0;  // in the last of them
+    size_t launches = 0;  // in the last list
   };
 
   using Warn = std::function<void(const std::string&)>;
 
-  // `device` is open. Where nothing can be recorded, launches are queued one by one, and `warn` hears it
-  // once. start: of all launches of a list but the first.
+  // Requires an open `device`. If recording is impossible, launches are queued one by one and `warn` is
+  // called once. start: of all launches of a list except the first.
   explicit LaunchQueue(int device, Warn warn = {}, Start start = Start::kEarly)
       : device_(device), warn_(std::move(warn)), start_(start), stream_(stream_create()) {}
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
   ~LaunchQueue();
 
-  // Puts a launch at the end, and returns where its `bytes` bytes of arguments go.
+  // Appends a launch and returns the address for its `bytes` bytes of arguments.
   std::byte* add(QueuedLaunch launch, size_t bytes);
 
-  // Puts everything collected on the stream, and makes the device the calling thread's. Throws Error; what
-  // was collected is gone then.
+  // Puts all collected launches on the stream, and makes the device current for the calling thread. Throws
+  // Error; the collected launches are then lost.
   void flush();
-  // The same where nothing can be thrown: the next flush() throws what this one could not.
+  // flush() without exceptions: the next flush() throws the error.
   void flush_noexcept() noexcept;
-  void drop() noexcept { collected_.clear(); }  // forgets what was collected
-  // Before memory is freed: what was collected is put on the stream, and a record that was given some of the
-  // memory is destroyed. (It would be replayed only after the same launches again, with addresses that hold
-  // again; but no graph is to hold an address that does not.)
+  void drop() noexcept { collected_.clear(); }  // discards the collected launches
+  // Call before memory is freed: flushes, and destroys a record with addresses in this memory. (A replay
+  // needs the same launches, whose addresses are valid again; but no graph may hold an invalid address.)
   void let_go(const void* data, size_t bytes) noexcept;
 
-  // The stream, behind everything collected. The only way to it, so that nothing overtakes.
+  // Stream after a flush. The only access to the stream, so that no work overtakes collected launches.
   Stream flushed() {
     flush();
     return stream_;
@@ -97,8 +95,8 @@ class LaunchQueue {
   bool can_record_ = true;
   Stream stream_ = nullptr;
   List collected_, running_;
-  List last_;      // of those worth recording
-  List recorded_;  // what graph_ does
+  List last_;      // last list worth recording
+  List recorded_;  // the list in graph_
   Graph graph_ = nullptr;
   Counts counts_;
   std::exception_ptr failure_;

@@ -5,20 +5,20 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 
-// This device's limits, measured with work in proportion to its size.
+// Limits of this device, measured with work proportional to its size.
 namespace lariat {
 namespace {
 
 using namespace cuda;
 
 constexpr unsigned kThreads = 256;
-constexpr size_t kReadBytesPerMultiprocessor = size_t{4} << 20;  // together far beyond any L2
-constexpr int64_t kSidePerMultiprocessor = 64;                   // of square matrices: 8448 on 132 of them
-constexpr size_t kNoise = size_t{1} << 16;                       // values that differ, then they come again
+constexpr size_t kReadBytesPerMultiprocessor = size_t{4} << 20;  // in total far beyond any L2
+constexpr int64_t kSidePerMultiprocessor = 64;                   // of square matrices: 8448 for 132
+constexpr size_t kNoise = size_t{1} << 16;                       // distinct values, then repeated
 constexpr int kRepeats = 5;
 
 // Grid: eight blocks per multiprocessor; every thread reads 16 bytes at a time, four loads in flight. Bound
-// by memory. `sink` is written in a case that the reader of the result cannot rule out and that never comes.
+// by memory. `sink` is written in a case that never occurs but that compilers cannot exclude.
 __global__ void read_kernel(const uint4* data, int64_t count, uint32_t* sink) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   uint32_t seen = 0;
@@ -30,11 +30,11 @@ __global__ void read_kernel(const uint4* data, int64_t count, uint32_t* sink) {
   if (seen != 0) *sink = seen;
 }
 
-// The shortest of some runs of f, in seconds; 0 when there is no clock (the SIMT shim).
+// Shortest of several runs of f, in seconds; 0 without a clock (SIMT shim).
 template <class F>
 double best_seconds(Stream stream, F&& f) {
   const Event begin = event_create(), end = event_create();
-  f();  // once for first times
+  f();  // warm-up
   double best = 0.0;
   for (int i = 0; i < kRepeats && (i == 0 || best > 0.0); ++i) {
     event_record(begin, stream);
@@ -49,8 +49,7 @@ double best_seconds(Stream stream, F&& f) {
   return best;
 }
 
-// Values in (-1, 1) all over `data`: a product of zeros is faster than any real one, because it needs less
-// power.
+// Fills `data` with values in (-1, 1): products of zeros need less power and are faster than real ones.
 void fill_noise(Backend& backend, const Buffer& data, DType dtype) {
   const size_t bytes = std::min(data.bytes(), kNoise * size_of(dtype));
   std::vector<std::byte> noise(bytes);

@@ -37,8 +37,8 @@ __global__ void finish_kernel(float* out, int64_t stride, int64_t cols, const fl
   out[blockIdx.x * stride + i] = value;
 }
 
-// x[t] = (high[t] + low[t]) * row_scale[t], row_scale a power of two that brings the row's largest value to
-// [2^14, 2^15): 22 bits of every value that matters survive in two f16.
+// x[t] = (high[t] + low[t]) * row_scale[t]; row_scale is a power of two that scales the row's largest value
+// to [2^14, 2^15). Two f16 keep 22 bits of every relevant value.
 // Grid: one block of 256 threads per row. Bound by memory.
 __global__ void split_rows_kernel(const float* x, int64_t stride, Half* high, Half* low, int64_t cols,
                                   float* row_scale) {
@@ -60,14 +60,14 @@ __global__ void split_rows_kernel(const float* x, int64_t stride, Half* high, Ha
   if (threadIdx.x == 0) row_scale[blockIdx.x] = ldexpf(1.0F, -exponent);
 }
 
-// Whether w is multiplied by x in two terms of f16 (gemm_two_terms).
+// Whether w is multiplied by x in two f16 terms (gemm_two_terms).
 bool in_two_terms(const Matrix& w, DType compute) { return compute == DType::kF32 && w.dtype == DType::kF16; }
 
 bool beside(const Matrix& a, const Matrix& b) {
   return b.stride == a.stride && b.data == a.column_range(a.cols, 0).data;
 }
 
-// Whether b's weight lies behind a's, which of quantised ones does not matter, and its out beside a's.
+// Whether b's weight follows a's in memory (irrelevant if quantized), and b's out is adjacent to a's.
 bool follows(const Product& a, const Product& b) {
   if (is_quantized(a.w.dtype) || is_quantized(b.w.dtype)) {
     return is_quantized(a.w.dtype) && is_quantized(b.w.dtype) && beside(a.out, b.out);
@@ -76,7 +76,7 @@ bool follows(const Product& a, const Product& b) {
   return b.w.data == a.w.row_range(a.w.rows, 0).data && beside(a.out, b.out);
 }
 
-// How many products from the first on are one.
+// Number of products, from the first on, that form one product.
 size_t count_neighbours(std::span<const Product> products) {
   size_t count = 1;
   while (count < products.size() && follows(products[count - 1], products[count])) ++count;
@@ -121,7 +121,7 @@ void CudaBackend::multiply(const Matrix& x, std::span<const Product> products, D
   }
 }
 
-// For many tokens cuBLAS adds the product to the residual, and a bias goes with the norm.
+// For many tokens cuBLAS adds the product to the residual, and the bias is added with the norm.
 void CudaBackend::add_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
                               const Matrix& out) {
   const auto& [w, bias] = weight.blocks[0];
@@ -143,9 +143,8 @@ void CudaBackend::add_product(const Matrix& x, const Weight& weight, const Epilo
   if (epilogue.norm) norm(epilogue.residual, epilogue.norm, out);
 }
 
-// A few tokens take one launch, where the weights are floats. For many, to an out of bf16 and without biases,
-// which are added in f32, cuBLAS rounds products in bf16 to bf16: that halves what the activation reads of
-// them.
+// Few tokens with float weights take one launch. For many tokens, bf16 out and no biases (added in f32),
+// cuBLAS rounds bf16 products to bf16, which halves the reads of the activation.
 void CudaBackend::gated(const Matrix& x, const Weight& weight, Activation activation, const Matrix& out) {
   const bool pair = weight.blocks.size() == 2;
   if (pair) {
@@ -188,8 +187,7 @@ const float* CudaBackend::gemm_two_terms(const Matrix& x, const Matrix& w, const
   return row_scale;
 }
 
-// x as cuBLAS is to have it: where it is not what the caller gave, in working memory, where it stays for
-// further products.
+// x as input of cuBLAS; a converted x is in working memory and is reused for further products.
 const Matrix& CudaBackend::round_x(const Matrix& x, DType compute, DType dtype, RoundedX& rounded) {
   if (!rounded.matrix || rounded.compute != compute || rounded.matrix.dtype != dtype) {
     rounded.compute = compute;
@@ -217,7 +215,7 @@ void CudaBackend::gemm(const Matrix& x, std::span<const Product> neighbours, DTy
     row_scale = gemm_two_terms(x, w, out);
     rounded = {};  // its memory now holds the terms
   } else {
-    // The product runs in w's own dtype when x is rounded to it, and otherwise in f32.
+    // The product runs in w's dtype if x is rounded to this dtype, otherwise in f32.
     float_gemm(round_x(x, compute, w.dtype == compute ? compute : DType::kF32, rounded), w, out, scales);
   }
   for (const Product& each : neighbours) finish(each.out, row_scale, each.bias);

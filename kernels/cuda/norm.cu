@@ -9,23 +9,23 @@ namespace {
 using namespace cuda;
 
 struct NormArgs {
-  float* x;            // read; with kAdd the residual, which is updated
-  const float* delta;  // kAdd only
-  void* out;           // may be x or delta: a thread reads an element before it writes it, and no other does
-  const void *weight, *bias;  // null: no norm, and x alone changes; no bias
+  float* x;                   // input; with kAdd the residual, which is updated
+  const float* delta;         // kAdd only
+  void* out;                  // may be x or delta: each thread reads its elements before it writes them
+  const void *weight, *bias;  // null weight: no norm, only x changes; null bias: none
   int64_t x_stride, delta_stride, out_stride, cols;
   DType bias_dtype;
   float delta_scale, eps;
 };
 
-// The mean, in two parts, which is taken from x, and the scale that x is multiplied with then.
+// Mean in two parts, subtracted from x, and the scale applied afterwards.
 struct Moments {
   float mean, rest, scale;
 };
 
-// The moments of a row whose values add up to `sum`, by the corrected two-pass algorithm (Chan, Golub and
-// LeVeque, The American Statistician 37, 1983): what x - mean still sums up to is the rounding of the mean,
-// which both the variance and the values are rid of. So a mean that is large against the spread does no harm.
+// Moments of a row whose values sum to `sum`, by the corrected two-pass algorithm (Chan, Golub and LeVeque,
+// The American Statistician 37, 1983): the sum of x - mean is the mean's rounding error, removed from
+// variance and values. A mean much larger than the spread is harmless.
 __device__ __forceinline__ Moments centred_moments(const float* x, float sum, float cols, const NormArgs& a,
                                                    float* partial) {
   Moments m = {sum / cols, 0.0F, 0.0F};

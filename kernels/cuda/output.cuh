@@ -1,11 +1,10 @@
 #pragma once
 #include "kernels/cuda/device.h"
 
-// Results that are activations, as the ops write them: f32, or bf16 for products that read them in it
-// (Weight::input).
+// Activations as the ops write them: f32, or bf16 for products that read bf16 (Weight::input).
 namespace lariat::cuda {
 
-// Four neighbouring values, to an address that is a multiple of their size.
+// Stores four adjacent values to an aligned address.
 template <class T>
 __device__ __forceinline__ void store4(T* to, float4 v) {
   if constexpr (std::is_same_v<T, float>) {

@@ -1,10 +1,9 @@
 #pragma once
 #include "kernels/cuda/device.h"
 
-// The instructions that C++ has no word for, one function each, with their meaning in plain C++ for the SIMT
-// shim: warp-wide matrix multiply (mma), loading its operands from shared memory (ldmatrix), copies into
-// shared memory that run beside the computation (cp.async), and quick exponentials (ex2) and conversions
-// (cvt). All exist from sm_80 on.
+// PTX instructions without a C++ equivalent, one function each, with plain C++ for the SIMT shim: warp-wide
+// matrix multiply (mma), loads of its operands from shared memory (ldmatrix), asynchronous copies to shared
+// memory (cp.async), fast exponentials (ex2) and conversions (cvt). All exist from sm_80 on.
 //
 // Fragments of D[16][8] += A[16][16] B[16][8], for lane = 4 g + t (PTX ISA, "mma.m16n8k16"):
 //   a[0] A[g][2t, 2t+1]    a[1] A[g+8][2t, 2t+1]    a[2] A[g][2t+8, 2t+9]    a[3] A[g+8][2t+8, 2t+9]
@@ -38,8 +37,8 @@ __device__ __forceinline__ void mma_16x8x32(int (&d)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 point at the rows of matrix i (16 bytes each);
-// r[i] of lane 4 g + t becomes elements 2t and 2t + 1 of its row g.
+// Loads four 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 point to the rows of matrix i (16 bytes
+// each); r[i] of lane 4 g + t becomes elements 2t and 2t + 1 of row g.
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* shared_row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared_row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -48,7 +47,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* shared
                : "memory");
 }
 
-// Stores them transposed: r[i] of lane 4 g + t becomes elements g of rows 2t and 2t + 1.
+// The same, transposed: r[i] of lane 4 g + t becomes elements g of rows 2t and 2t + 1.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* shared_row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared_row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -64,21 +63,20 @@ __device__ __forceinline__ void cp_async16(void* shared_dst, const void* src, bo
                : "memory");
 }
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most kLeft of this thread's groups are in flight.
+// Waits until at most kLeft of this thread's groups are in flight.
 template <int kLeft>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
-// 2^x to 2^-22 of it; 0 below 2^-126, where exp2f takes four more instructions.
+// 2^x with relative error 2^-22; 0 below 2^-126, where exp2f takes four more instructions.
 __device__ __forceinline__ float exp2_quick(float x) {
   float y = 0.0F;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// x, of which the compiler knows nothing: what is made of it in a loop is not kept in registers between
-// rounds.
+// Returns x, opaque to the compiler: values computed from it in a loop do not stay in registers.
 __device__ __forceinline__ uint32_t recomputed(uint32_t x) {
   asm volatile("" : "+r"(x));
   return x;
@@ -131,7 +129,7 @@ uint32_t pack2_quick(float low, float high) {
 
 #endif
 
-// sum + the products of four pairs of signed bytes.
+// Adds the products of four pairs of signed bytes to sum.
 __device__ __forceinline__ int dot4(uint32_t a, uint32_t b, int sum) {
 #ifdef __CUDACC__
   return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
@@ -143,7 +141,7 @@ __device__ __forceinline__ int dot4(uint32_t a, uint32_t b, int sum) {
 #endif
 }
 
-// Bytes of a (0 to 3) and b (4 to 7), chosen by the lower three bits of each of the lower four nibbles.
+// Selects bytes of a (0 to 3) and b (4 to 7) by the lower three bits of each of the lower four nibbles.
 __device__ __forceinline__ uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_t nibbles) {
 #ifdef __CUDACC__
   return __byte_perm(a, b, nibbles);
@@ -157,7 +155,7 @@ __device__ __forceinline__ uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_
 #endif
 }
 
-// 8 bytes that are read once.
+// Loads 8 bytes that are read once.
 __device__ __forceinline__ uint2 load8_streaming(const unsigned char* address) {
 #ifdef __CUDACC__
   return __ldcs(reinterpret_cast<const uint2*>(address));

@@ -8,7 +8,7 @@ namespace {
 
 using namespace cuda;
 
-// One of q, k and v: n_heads rows per token, and what is done to them.
+// One of q, k and v: n_heads rows per token, with bias and norm.
 struct HeadRows {
   float* x;
   int64_t stride;
@@ -19,16 +19,16 @@ struct HeadRows {
   DType norm_dtype;
 };
 
-// How keys are rotated, and where in a page they go.
+// Rotation of keys, and their offset in a page.
 struct KeyPlace {
   const float *cos, *sin;
   int64_t cos_stride, sin_stride, offset;
 };
 
 struct QkvArgs {
-  HeadRows q, k, v;  // q.heads is 0 when nothing happens to q
+  HeadRows q, k, v;  // q.heads is 0 if q stays unchanged
   float norm_eps, clip;
-  KeyPlace keys, second_keys;  // cos of the latter is null where there are none
+  KeyPlace keys, second_keys;  // second_keys.cos is null without second keys
   int rotary_dim;
   bool interleaved;
   DeviceStep step;
@@ -58,7 +58,7 @@ __device__ void prepare(const QkvArgs& a, const HeadRows& s, const float* x, int
   for (int d = lane; d < head_dim; d += kWarpSize) row[d] *= scale * load_any(s.norm, s.norm_dtype, d);
 }
 
-// Writes `x`, a head of the step's row `row`, rotated to its place in the cache's keys.
+// Stores `x`, a head of the step's row `row`, rotated, in the cache's keys.
 __device__ void store_key(const QkvArgs& a, const KeyPlace& to, const float* x, int head, int64_t row) {
   const int lane = lane_index();
   const StepRow at = a.step.row(row);
@@ -79,7 +79,7 @@ __device__ void store_key(const QkvArgs& a, const KeyPlace& to, const float* x, 
   count_saturated(saturated, a.saturated);
 }
 
-// quantize_value of kernels/kv_values.h, by a warp: writes `out`, returns the scale.
+// quantize_value (kernels/kv_values.h) by a warp: writes `out`, returns the scale.
 __device__ float quantize_by_warp(const float* x, int head_dim, int8_t* out) {
   float largest = 0.0F, not_numbers = 0.0F;
   for (int d = lane_index(); d < head_dim; d += kWarpSize) {
@@ -97,7 +97,7 @@ __device__ float quantize_by_warp(const float* x, int head_dim, int8_t* out) {
   return numbers ? largest / 127.0F : NAN;
 }
 
-// Writes `x`, a head of the step's row `row`, to its place in the cache's values.
+// Stores `x`, a head of the step's row `row`, in the cache's values.
 __device__ void store_value(const QkvArgs& a, const float* x, int head, int64_t row) {
   const StepRow at = a.step.row(row);
   void* page = a.step.page(at);
@@ -116,8 +116,8 @@ __device__ void store_value(const QkvArgs& a, const float* x, int head, int64_t 
   count_saturated(saturated, a.saturated + 1);
 }
 
-// Grid: one warp per row and head of q, k and v (of q only when something happens to it); 4 warps a block;
-// shared memory: one head per warp. Bound by memory, and by latency for a single token.
+// Grid: one warp per row and head of q, k and v (q only if it changes); 4 warps per block; shared memory: one
+// head per warp. Bound by memory, and by latency for a single token.
 __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
   LARIAT_DYNAMIC_SHARED(raw);
   start_in_turn();

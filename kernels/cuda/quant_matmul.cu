@@ -4,11 +4,10 @@
 #include "kernels/cuda/gemv.cuh"
 #include "kernels/quant.h"
 
-// Products with quantised weights (formulas and layout: kernels/quant.h). For a few tokens x is quantised and
-// the sums of a group are exact integers, as on the CPU, unless the codes stand for floats, which meet x as
-// it is. For many, panels of w become bf16 for cuBLAS, and x
-// is rounded to bf16 instead of to 8 bits: its error is of the same size, and rows differ by it from what
-// decoding gives.
+// Products with quantized weights (formulas and layout: kernels/quant.h). For few tokens and integer codes, x
+// is quantized and a group's sums are exact integers, as on the CPU; float codes multiply unquantized x. For
+// many tokens, panels of w become bf16 for cuBLAS, and x is rounded to bf16 instead of 8 bits: an error of
+// the same size, by which prefill and decode differ.
 namespace lariat {
 namespace {
 
@@ -18,7 +17,7 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarpSize;
 constexpr int64_t kPanelElements = int64_t{64} << 20;  // enough outputs for a product to fill the device
 
-// Each group of x to 8 bits. Grid: rows by chunks of 8 groups; a warp per group. Bound by latency.
+// Quantizes each group of x to 8 bits. Grid: rows by chunks of 8 groups; a warp per group. Bound by latency.
 __global__ void quantize_inputs_kernel(const float* x, int64_t stride, int64_t cols, int64_t groups,
                                        int8_t* values, float* scales) {
   start_in_turn();
@@ -36,7 +35,7 @@ __global__ void quantize_inputs_kernel(const float* x, int64_t stride, int64_t c
   if (lane_index() == 0) scales[row * groups + group] = any_not_finite ? NAN : zero ? 0.0F : largest / 127.0F;
 }
 
-// Rows of x as they are, and zero up to `padded`. Grid: rows by chunks of 256 columns. Bound by latency.
+// Copies rows of x, zero-padded to `padded`. Grid: rows by chunks of 256 columns. Bound by latency.
 __global__ void pad_inputs_kernel(const float* x, int64_t stride, int64_t cols, float* out, int64_t padded) {
   start_in_turn();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
@@ -44,7 +43,7 @@ __global__ void pad_inputs_kernel(const float* x, int64_t stride, int64_t cols, 
   out[blockIdx.x * padded + i] = i < cols ? x[blockIdx.x * stride + i] : 0.0F;
 }
 
-// Tiles as bf16 rows. Grid: tiles by chunks of their inputs; 256 threads, four inputs of a row each. Bound by
+// Converts tiles to bf16 rows. Grid: tiles by chunks of inputs; 256 threads, four inputs each. Bound by
 // memory.
 __global__ void dequantize_kernel(const unsigned char* w, const __grid_constant__ Codes codes, int64_t rows,
                                   int64_t cols, BFloat16* out) {
@@ -113,7 +112,7 @@ bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products)
   return true;
 }
 
-// Panels hold weights of as many products as there is room for: their outs lie side by side.
+// A panel holds the weights of all products that fit; their outs are adjacent.
 void CudaBackend::quant_gemm(const Matrix& x, std::span<const Product> neighbours,
                              const cuda::Scales& scales) {
   const Matrix& out = neighbours[0].out;

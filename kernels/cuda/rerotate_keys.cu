@@ -11,19 +11,19 @@ using namespace cuda;
 constexpr int kLayersPerLaunch = 64;
 constexpr unsigned kThreads = 128;
 
-using KeyOffsets = ByValue<int64_t, kLayersPerLaunch>;  // of each layer's keys in a page
+using KeyOffsets = ByValue<int64_t, kLayersPerLaunch>;  // offset of each layer's keys in a page
 
 struct Rotation {
-  DeviceStep step;          // a sequence's n_tokens are its cached positions
-  const double *to, *from;  // [sequences][pairs]: by what a position turns; `from` counts where axes do
+  DeviceStep step;          // n_tokens of a sequence: its cached positions
+  const double *to, *from;  // [sequences][pairs]: angle per position; `from`: only with axes
   AxisPositions axes, axes_from;
   int n_layers, n_heads, head_dim, pairs;
   bool interleaved;
   unsigned long long* saturated;
 };
 
-// The elements of kPairs neighbouring pairs are two runs of kPairs: half-split, the firsts and, rotary_dim /
-// 2 further, the seconds; interleaved, both in turn in the two runs side by side.
+// kPairs adjacent pairs are two runs of kPairs elements. Half-split: first elements and, rotary_dim / 2
+// later, second elements. Interleaved: both in turn, in two adjacent runs.
 template <class T, int kPairs>
 struct alignas(kPairs * sizeof(T)) Run {
   T value[kPairs];
@@ -50,10 +50,10 @@ __device__ __forceinline__ void rotate(T* low_address, T* high_address, const fl
   *high = runs[1];
 }
 
-// One thread per (sequence, position, kPairs pairs): the angle costs a sincos in double, and then serves
-// every layer and head. Grid: x = positions of the longest sequence * pairs / kPairs / 128, times sequences;
-// y = shares of the layers, when x alone is too little to fill the device. Bound by memory: every key is read
-// and written once. kMultiAxis: with positions of their own.
+// One thread per (sequence, position, kPairs pairs): an angle costs a double sincos and serves every layer
+// and head. Grid: x = positions of the longest sequence * pairs / kPairs / 128, times sequences; y = shares
+// of the layers, to fill the device. Bound by memory: every key is read and written once. kMultiAxis:
+// explicit positions.
 template <class T, int kPairs, bool kMultiAxis>
 __global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, Rotation r) {
   const auto count = static_cast<unsigned>(r.step.count);
@@ -95,7 +95,7 @@ __global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, 
   count_saturated(saturated, r.saturated);
 }
 
-// Shares of the layers: as few as give every multiprocessor eight blocks.
+// Shares of the layers: the fewest that give every multiprocessor eight blocks.
 unsigned layer_shares(int64_t blocks, int n_layers, int multiprocessors) {
   const int64_t wanted = ceil_div<int64_t>(int64_t{8} * multiprocessors, blocks);
   return static_cast<unsigned>(std::clamp<int64_t>(wanted, 1, n_layers));
@@ -146,7 +146,7 @@ void CudaBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::spa
   const auto* words = static_cast<const double*>(rotation_words_.device.data());
   const double* const axes = multi_axis ? words + 2 * n_pairs : nullptr;
   for (size_t first = 0; first < layers.size();) {
-    // A run of layers of one shape, as many as an argument holds: usually all of them.
+    // Layers of one shape that fit an argument: usually all layers.
     const KvLayer& model = layers[first];
     KeyOffsets offsets = {};
     int count = 0;

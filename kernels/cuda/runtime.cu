@@ -12,26 +12,26 @@ namespace lariat::cuda {
 namespace {
 
 constexpr int kOldest = 80;           // sm_80
-constexpr int kWaits = 90;            // code from here on does wait_for_launches() (launch.h)
-constexpr size_t kShared = 48 << 10;  // dynamic shared memory that a kernel may have without asking
+constexpr int kWaits = 90;            // code from this version on has wait_for_launches() (launch.h)
+constexpr size_t kShared = 48 << 10;  // dynamic shared memory without a request
 
 void require(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   std::string hint;
   if (status == cudaErrorNoKernelImageForDevice) hint = " (this lariat was built for other GPUs)";
   if (status == cudaErrorIllegalAddress || status == cudaErrorLaunchFailure) {
-    hint = " (a kernel failed; run under compute-sanitizer for the place)";
+    hint = " (a kernel failed; run compute-sanitizer to locate the error)";
   }
   throw Error("CUDA: " + std::string(what) + ": " + cudaGetErrorString(status) + hint);
 }
 
-// As cudaDriverGetVersion and CUDART_VERSION count: 12040 is 12.4.
+// Version format of cudaDriverGetVersion and CUDART_VERSION: 12040 is 12.4.
 std::string version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-// Raises the kernel's limit of dynamic shared memory where it has to be, and returns whether its code for
-// this device waits for earlier launches. Each is asked of the device once: nothing may be while it records.
+// Raises the kernel's limit of dynamic shared memory if needed, and returns whether its code for this device
+// waits for earlier launches. Queries the device once per kernel: queries are forbidden while recording.
 bool prepare(const void* kernel, size_t shared_bytes) {
   struct Known {
     int ptx_version = 0;
@@ -40,13 +40,13 @@ bool prepare(const void* kernel, size_t shared_bytes) {
   static std::mutex mutex;
   static std::map<std::pair<int, const void*>, Known> kernels;
   int device = 0;
-  require(cudaGetDevice(&device), "asking for the device");
+  require(cudaGetDevice(&device), "querying the device");
   const std::lock_guard lock(mutex);
   Known& known = kernels[{device, kernel}];
   if (known.ptx_version == 0) {
-    // The device's own age would not do: what a newer one makes of PTX for sm_80 does not wait.
+    // The device's compute capability is not enough: code compiled from sm_80 PTX does not wait.
     cudaFuncAttributes attributes;
-    require(cudaFuncGetAttributes(&attributes, kernel), "asking for a kernel");
+    require(cudaFuncGetAttributes(&attributes, kernel), "querying a kernel");
     known.ptx_version = attributes.ptxVersion;
   }
   if (shared_bytes > known.shared_limit) {
@@ -85,20 +85,19 @@ std::string unavailable_reason(int index) {
     int driver = 0;
     cudaDriverGetVersion(&driver);
     if (driver == 0) return "no NVIDIA driver is installed";
-    return "the NVIDIA driver supports CUDA " + version(driver) + " and CUDA " +
-           version(CUDART_VERSION / 1000 * 1000) + " is needed; install a newer driver";
+    return "the NVIDIA driver supports CUDA " + version(driver) + " but CUDA " +
+           version(CUDART_VERSION / 1000 * 1000) + " is required; install a newer driver";
   }
   if (status != cudaSuccess) return cudaGetErrorString(status);
   if (count == 0) return "no NVIDIA GPU is visible";
   if (index < 0 || index >= count) {
-    return "there is no CUDA device " + std::to_string(index) + "; this machine has " +
-           std::to_string(count) + ", counted from 0";
+    return "CUDA device " + std::to_string(index) + " does not exist; this machine has " +
+           std::to_string(count) + ", numbered from 0";
   }
   cudaDeviceProp properties;
-  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return "the GPU does not answer";
+  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return "the GPU does not respond";
   if (10 * properties.major + properties.minor < kOldest) {
-    return std::string(properties.name) +
-           " is older than compute capability 8.0, the oldest that lariat supports";
+    return std::string(properties.name) + " is too old; lariat requires compute capability 8.0 or later";
   }
   return blas_unavailable_reason();
 }
@@ -108,7 +107,7 @@ DeviceInfo open_device(int index) {
   if (!why_not.empty()) throw Error("no usable CUDA device: " + why_not);
   require(cudaSetDevice(index), "opening the device");
   cudaDeviceProp properties;
-  require(cudaGetDeviceProperties(&properties, index), "asking the device for its properties");
+  require(cudaGetDeviceProperties(&properties, index), "querying the device");
   return {properties.name,          index, properties.major, properties.minor, properties.multiProcessorCount,
           properties.totalGlobalMem};
 }
@@ -121,7 +120,7 @@ void* device_malloc(size_t bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes);
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // not sticky: clear it
+    cudaGetLastError();  // clears the error, which is not sticky
     return nullptr;
   }
   require(status, "allocating device memory");
@@ -132,7 +131,7 @@ void device_free(void* data) noexcept { cudaFree(data); }
 
 DeviceMemory device_memory() {
   DeviceMemory memory;
-  require(cudaMemGetInfo(&memory.free, &memory.total), "asking for free memory");
+  require(cudaMemGetInfo(&memory.free, &memory.total), "querying free memory");
   return memory;
 }
 

@@ -5,7 +5,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 
-// The sequences of a step on their way to device memory.
+// Transfer of a step's sequences to device memory.
 namespace lariat {
 namespace {
 
@@ -29,7 +29,7 @@ void CudaBackend::reserve(Mirror& mirror, size_t words) {
   words = std::bit_ceil(std::max<size_t>(words, kWordsPerLaunch));
   mirror.device = Buffer();
   mirror.device = allocate(words * sizeof(uint64_t));
-  mirror.host.assign(words, ~uint64_t{0});  // what is on the device, word for word
+  mirror.host.assign(words, ~uint64_t{0});  // copy of the device memory, word for word
   fill_bytes(mirror.device.data(), 0xff, mirror.device.bytes(), stream());
 }
 
@@ -64,7 +64,7 @@ void CudaBackend::send_sequences(SequenceTables& tables, std::span<const StepSeq
   tables.count = static_cast<int64_t>(sequences.size());
   tables.rows = rows;
   tables.longest = longest;
-  // Two to a power: what was recorded lasts until the sequence has doubled.
+  // Rounded to a power of two: a record lasts until the sequence has doubled.
   tables.planned_length = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(length)));
   tables.pitch = std::max(tables.pitch, tables.planned_length / kKvPage);
   reserve(tables.sequences, sequences.size() * kSequenceWords);
@@ -72,7 +72,7 @@ void CudaBackend::send_sequences(SequenceTables& tables, std::span<const StepSeq
   const auto pitch = static_cast<size_t>(tables.pitch);
   reserve(tables.pages, sequences.size() * pitch);
   for (size_t i = 0; i < sequences.size(); ++i) {
-    if (sequences[i].pages == nullptr) continue;  // of a step that has no use for them
+    if (sequences[i].pages == nullptr) continue;  // the step needs no pages
     const int64_t positions = sequences[i].first_position + sequences[i].n_tokens;
     send(tables.pages, i * pitch, sequences[i].pages, static_cast<size_t>(ceil_div(positions, kKvPage)));
   }

@@ -34,8 +34,8 @@ void softmax(std::vector<double>& scores) {
   for (double& score : scores) score /= sum;
 }
 
-// One head of one token, number i of its sequence's and at `row` of the step: softmax over the positions it
-// sees, then their values' weighted sum.
+// Attention of one head for token i of its sequence, `row` of the step: softmax over the visible positions,
+// then the weighted sum of their values.
 void attend(const Matrix& q, int64_t row, const StepSequence& sequence, int64_t i,
             std::span<const KeyRange> ranges, const KvLayer& layer, int64_t head,
             const AttentionParams& params, std::span<double> out) {

@@ -9,7 +9,7 @@
 namespace lariat {
 namespace {
 
-// -1 - i, the first place i of the largest value, 0 where all are NaN.
+// -1 - i, where i is the first index of the largest value, or 0 if all values are NaN.
 int32_t nothing_drawn(const Matrix& logits, int64_t t) {
   int64_t largest = -1;
   for (int64_t v = 0; v < logits.cols; ++v) {
@@ -19,7 +19,7 @@ int32_t nothing_drawn(const Matrix& logits, int64_t t) {
   return -1 - static_cast<int32_t>(std::max<int64_t>(largest, 0));
 }
 
-// The finite logits' ids by falling logit; empty when there is none or one is +inf.
+// Ids of the finite logits in descending order; empty if no logit is finite or one is +inf.
 std::vector<int32_t> in_order(const Matrix& logits, int64_t t) {
   std::vector<int32_t> ids;
   for (int64_t v = 0; v < logits.cols; ++v) {
@@ -33,7 +33,7 @@ std::vector<int32_t> in_order(const Matrix& logits, int64_t t) {
   return ids;
 }
 
-// The weights of those that are kept, in the same order.
+// Weights of the kept tokens, in the same order.
 std::vector<double> kept_weights(const std::vector<double>& all, const Sampling& how) {
   std::vector<double> kept = all;
   if (how.top_k > 0 && static_cast<size_t>(how.top_k) < kept.size()) {

@@ -9,7 +9,7 @@
 namespace lariat {
 namespace {
 
-// s of every expert: softmax or sigmoid of the logits.
+// Score s of every expert: softmax or sigmoid of the logits.
 std::vector<double> scores_of(const Matrix& logits, int64_t token, bool sigmoid) {
   std::vector<double> scores(static_cast<size_t>(logits.cols));
   double largest = -HUGE_VAL, sum = 0;
@@ -26,13 +26,13 @@ std::vector<double> scores_of(const Matrix& logits, int64_t token, bool sigmoid)
   return scores;
 }
 
-// Finite: NaN would leave a sort without an order, and so would the sum of two infinities.
+// Maps to a finite value: a NaN, or the sum of two infinities, would break the order of a sort.
 double in_order(double value) {
   constexpr double kLargest = std::numeric_limits<double>::max();
   return std::isnan(value) ? -kLargest : std::clamp(value, -kLargest, kLargest);
 }
 
-// Indices of the `count` largest values, the first of equals, in falling order.
+// Indices of the `count` largest values in descending order, ties by index.
 std::vector<size_t> largest_of(const std::vector<double>& values, int64_t count) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -41,7 +41,7 @@ std::vector<size_t> largest_of(const std::vector<double>& values, int64_t count)
   return order;
 }
 
-// Experts of groups that take no part count as -inf in choosing.
+// Excludes the experts of skipped groups: sets their value to -inf.
 void leave_groups(std::vector<double>& choice, const Router& router) {
   const size_t n_groups = static_cast<size_t>(router.n_groups), size = choice.size() / n_groups;
   std::vector<double> best;

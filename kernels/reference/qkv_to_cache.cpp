@@ -5,7 +5,7 @@
 namespace lariat {
 namespace {
 
-// Head `head` of row `token`: biased, limited and normalised, where the model does that.
+// Head `head` of row `token` after the optional bias, clip and norm.
 std::vector<double> prepared_head(const Matrix& x, int64_t token, int64_t head, int64_t head_dim,
                                   const Matrix& bias, const Matrix& norm, const QkvEpilogue& epilogue) {
   std::vector<double> values(static_cast<size_t>(head_dim));

@@ -14,7 +14,7 @@ Buffer ReferenceBackend::allocate(size_t bytes) {
   constexpr size_t kAlignment = 64;
   const size_t rounded = round_up(bytes, kAlignment);
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr) throw Error("no memory for " + std::to_string(bytes) + " bytes");
+  if (data == nullptr) throw Error("no memory for " + std::to_string(bytes) + " bytes; use a smaller model");
   return {this, data, bytes};
 }
 

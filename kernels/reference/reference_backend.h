@@ -5,8 +5,8 @@
 
 namespace lariat {
 
-// Every op as the formula reads: scalar loops, float64 inside, one thread. For tests, never optimised.
-// It is a whole Backend, so a decoder can run on it end to end.
+// Reference for tests: each op follows its formula, in scalar float64 loops on one thread. A decoder can run
+// on this backend end to end.
 class ReferenceBackend final : public Backend {
  public:
   std::string name() const override { return "reference"; }

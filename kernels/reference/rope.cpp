@@ -1,4 +1,4 @@
-// The ops that make and apply angles: rope_table and rerotate_keys.
+// RoPE ops: rope_table and rerotate_keys.
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/scalar.h"
 

@@ -7,8 +7,7 @@
 #include "kernels/convert.h"
 #include "kernels/quant.h"
 
-// The reference ops share this: elements of any dtype seen as float64, the rotation of one pair, a head's
-// norm and place.
+// Helpers of the reference ops: any dtype as float64, rotation of a pair, norm and storage of a head.
 namespace lariat::reference {
 
 inline double get(const Matrix& m, int64_t row, int64_t col) {
@@ -20,7 +19,7 @@ inline void put(const Matrix& m, int64_t row, int64_t col, double value) {
   store_f32(m.data, m.dtype, row * m.stride + col, static_cast<float>(value));
 }
 
-// x[pair] rotated by the angle whose cosine and sine are given; x points at a head.
+// Rotates pair `pair` of a head x by the angle with this cosine and sine.
 inline void rotate_pair(double* x, int64_t pair, int64_t rotary_dim, bool interleaved, double cos,
                         double sin) {
   double& first = x[interleaved ? 2 * pair : pair];
@@ -38,8 +37,8 @@ inline void normalise(std::vector<double>& x, const Matrix& weight, double eps) 
   for (size_t i = 0; i < x.size(); ++i) x[i] *= factor * get(weight, 0, static_cast<int64_t>(i));
 }
 
-// Writes one head of the cache; what f16 cannot hold becomes +-65504. Returns how many of its first `counted`
-// numbers are that.
+// Stores one head in the cache; numbers beyond f16 become +-65504. Returns the count of +-65504 among the
+// first `counted` numbers.
 inline int64_t store_head(const std::vector<double>& values, void* keys_or_values, DType dtype, int64_t head,
                           int64_t position, int64_t counted) {
   const float largest = dtype == DType::kF16 ? 65504.0F : HUGE_VALF;

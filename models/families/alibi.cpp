@@ -1,8 +1,8 @@
 #include "models/families/family.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 
-// The families with ALiBi in place of RoPE: BLOOM and MPT (transformers 5.24, models/bloom and models/mpt).
-// Both have LayerNorms and a feed-forward without a gate, four times as wide as the model.
+// Families with ALiBi instead of RoPE: BLOOM and MPT (transformers 5.24, models/bloom and models/mpt). Both
+// have LayerNorms and an ungated feed-forward, four times as wide as the model.
 namespace lariat {
 namespace {
 
@@ -27,7 +27,7 @@ ModelSpec read_any_alibi(const JsonFields& config, const Defaults& defaults) {
 }
 
 void refuse_other(const JsonFields& config, const char* key, bool other) {
-  if (other) config.fail(key, "only what the published models have is supported; use another model");
+  if (other) config.fail(key, "only the published models' value is supported; use another model");
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 namespace lariat {
 
-// Baichuan-7B, the first: a Llama with q, k and v in one tensor (configuration_baichuan.py of its
-// repository). Baichuan-13B (ALiBi) and Baichuan 2 (a normalised head) spell their architecture differently.
+// Baichuan-7B, first version: a Llama with q, k and v in one tensor (configuration_baichuan.py). Baichuan-13B
+// (ALiBi) and Baichuan 2 (a normalised head) have other architecture names.
 ModelSpec read_baichuan(const JsonFields& config) {
   Defaults defaults;
   defaults.keys.n_kv_heads = defaults.keys.head_dim = "";

@@ -3,15 +3,15 @@
 
 namespace lariat {
 
-// ChatGLM2, 3 and GLM-4-9B with keys and names of their own (configuration_chatglm.py and modeling_chatglm.py
-// of THUDM/chatglm2-6b-32k, chatglm3-6b and glm-4-9b).
+// ChatGLM2, 3 and GLM-4-9B with custom keys and tensor names (configuration_chatglm.py and
+// modeling_chatglm.py of THUDM/chatglm2-6b-32k, chatglm3-6b and glm-4-9b).
 ModelSpec read_chatglm(const JsonFields& config) {
   const auto only = [&](const char* key, bool is_so,
-                        const char* what = "only what ChatGLM2 and later have runs") {
+                        const char* what = "only ChatGLM2 and later are supported") {
     if (!is_so) config.fail(key, std::string(what) + "; use another model");
   };
   only("position_encoding_2d", !config.boolean("position_encoding_2d").value_or(false),
-       "the first ChatGLM, whose tokens have positions of two parts, does not run");
+       "the first ChatGLM, with two-part positions, is not supported");
   for (const char* key : {"rmsnorm", "post_layer_norm"}) only(key, config.boolean(key).value_or(true));
   for (const char* key : {"apply_residual_connection_post_layernorm", "add_bias_linear"})
     only(key, !config.boolean(key).value_or(false));
@@ -33,7 +33,7 @@ ModelSpec read_chatglm(const JsonFields& config) {
   defaults.head_dim = 128;
   defaults.norm_eps = 1e-5;
   const double ratio = config.number("rope_ratio", 1.0, 1e6).value_or(1.0);
-  // ChatGLM2 divides positions by rope_ratio, and what came behind it multiplies the base.
+  // ChatGLM2 divides positions by rope_ratio; later models multiply the RoPE base by rope_ratio.
   const bool second = tok::has_version(config, tok::kChatGlm2), divides = ratio != 1.0 && second;
   defaults.rope = {.theta = divides ? 1e4 : 1e4 * ratio,
                    .partial_rotary_factor = 0.5,
@@ -43,7 +43,7 @@ ModelSpec read_chatglm(const JsonFields& config) {
   ModelSpec spec = read_decoder(config, defaults);
   if (divides) spec.rope() = rope_of_type(spec.rope(), RopeType::kLinear);
   if (divides) spec.rope().factor = ratio;
-  for (const int32_t id : {64795, 64797}) {  // ChatGLM3 ends its turn by opening the user's, or a tool's
+  for (const int32_t id : {64795, 64797}) {  // ChatGLM3 ends a turn with <|user|> or <|observation|>
     if (!second && spec.vocab_size == 65024) spec.eos_token_ids.push_back(id);
   }
   const bool bias = config.boolean("add_qkv_bias").value_or(false);

@@ -2,12 +2,12 @@
 
 #include "models/families/family.h"
 
-// The families with latent attention: DeepSeek-V2 and V3 (transformers 5.23, models/deepseek_v2 and
-// deepseek_v3) and MiniCPM3 (models/minicpm3).
+// Families with latent attention: DeepSeek-V2 and V3 (transformers 5.23, models/deepseek_v2 and deepseek_v3)
+// and MiniCPM3 (models/minicpm3).
 namespace lariat {
 namespace {
 
-// Sizes of the parts of latent attention. A file without q_lora_rank has no such part, as one with null.
+// Sizes of latent attention. A missing or null q_lora_rank means uncompressed queries.
 void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   LatentSpec latent;
   const auto size = [&](const char* key, int64_t least) { return config.need_integer(key, least, 1 << 16); };
@@ -17,7 +17,7 @@ void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   latent.nope_dim = size("qk_nope_head_dim", 1);
   latent.v_dim = config.integer("v_head_dim", 1, 1 << 16).value_or(v_dim);
   if (latent.rope_dim + latent.kv_rank > kMaxHeadDim) {
-    config.fail("kv_lora_rank", "the row of a token, with what is rotated, may have up to " +
+    config.fail("kv_lora_rank", "a cached row, rotated part included, may have up to " +
                                     std::to_string(kMaxHeadDim) + " values");
   }
   for (const char* key : {"attention_bias", "mlp_bias"}) {
@@ -37,8 +37,7 @@ void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   }
 }
 
-// The decoder without its experts. head_dim is what is rotated of a head; v_dim, where the file has none, 0
-// for hidden_size / heads.
+// The decoder without experts. head_dim: rotated part. v_dim: default v_head_dim; 0: hidden_size / heads.
 ModelSpec read_with_latent(const JsonFields& config, Defaults defaults, int64_t v_dim) {
   defaults.keys.head_dim = "qk_rope_head_dim";
   if (defaults.head_dim == 0) defaults.head_dim = 64;
@@ -46,7 +45,7 @@ ModelSpec read_with_latent(const JsonFields& config, Defaults defaults, int64_t 
   spec.scores_take_mscale = true;
   const std::string type(name_of(spec.rope().type));
   if (type != "yarn" && spec.rope().mscale_all_dim != 0.0)
-    rope_object(config).fail("mscale_all_dim", "with " + type + " it is not supported; remove the key");
+    rope_object(config).fail("mscale_all_dim", "not supported with " + type + "; remove the key");
   if (v_dim == 0 && !config.has("v_head_dim") &&
       spec.hidden_size % spec.layers.front().attention.n_heads != 0)
     config.fail("num_attention_heads", "does not divide hidden_size, and there is no v_head_dim");
@@ -82,14 +81,14 @@ void read_groups(const JsonFields& config, ExpertsSpec& experts) {
   if (experts.n % router.n_groups != 0)
     config.fail("n_group", "does not divide the " + std::to_string(experts.n) + " experts");
   if (router.n_chosen > experts.n / router.n_groups * router.kept_groups)
-    config.fail("topk_group", "so few groups have fewer experts than num_experts_per_tok");
+    config.fail("topk_group", "these groups have fewer experts than num_experts_per_tok");
 }
 
-// All layers but the first few have experts, of which some are for every token.
+// All layers after the first dense ones have experts; shared experts serve every token.
 void use_shared_experts(const JsonFields& config, const ExpertDefaults& d, const ExpertsSpec& experts,
                         ModelSpec& spec) {
   if (config.integer("moe_layer_freq", 1, kMaxLayers).value_or(1) != 1)
-    config.fail("moe_layer_freq", "only 1 is supported; no published model has another");
+    config.fail("moe_layer_freq", "only 1 is supported, as in all published models");
   const int64_t shared = config.integer("n_shared_experts", 0, kMaxExperts).value_or(d.shared);
   const int64_t dense = config.integer("first_k_dense_replace", 0, kMaxLayers).value_or(d.first_dense);
   for (size_t i = static_cast<size_t>(dense); i < spec.layers.size(); ++i)
@@ -109,8 +108,9 @@ ModelSpec read_deepseek_v2(const JsonFields& config) {
   ExpertsSpec experts = read_experts(config, d);
   expect_word(config, "scoring_func", "softmax");
   if (config.boolean("norm_topk_prob").value_or(false))
-    config.fail("norm_topk_prob", "transformers passes it over here and DeepSeek's code does not; no " +
-                                      std::string("published model has it"));
+    config.fail("norm_topk_prob",
+                "not supported: transformers ignores the key here, DeepSeek's code does not; no " +
+                    std::string("published model has it"));
   const std::string method = config.string("topk_method").value_or("greedy");
   if (method == "group_limited_greedy") {
     read_groups(config, experts);
@@ -145,8 +145,7 @@ ModelSpec read_deepseek_v3(const JsonFields& config) {
   return spec;
 }
 
-// Keys that GGUF files may lack. Files before 2025-12 do not name the groups, which the published models of
-// 160 or 256 experts have.
+// Adds keys that GGUF files lack. Before 2025-12, files lack the groups of models with 160 or 256 experts.
 void adapt_deepseek(nlohmann::json& config) {
   if (!config.contains("num_local_experts")) return;
   const nlohmann::json n = config["n_routed_experts"] = config["num_local_experts"];
@@ -164,7 +163,7 @@ void adapt_deepseek(nlohmann::json& config) {
   if (third) config["num_nextn_predict_layers"] = 0;
 }
 
-// Dense, with the multipliers of MiniCPM; what is rotated is paired half and half.
+// Dense, with MiniCPM's multipliers; rotated dimensions are paired half and half.
 ModelSpec read_minicpm3(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 73448;
@@ -177,7 +176,7 @@ ModelSpec read_minicpm3(const JsonFields& config) {
   defaults.norm_eps = 1e-5;
   defaults.tie_word_embeddings = true;
   ModelSpec spec = read_with_latent(config, defaults, 0);
-  // A null is none, a missing key has a default.
+  // null disables a multiplier; a missing key has a default.
   const auto multiplier = [&](const char* key, double missing, double none) {
     return config.number(key, 1e-6, 1e6).value_or(config.present(key) ? none : missing);
   };

@@ -18,7 +18,7 @@ constexpr Family kFamilies[] = {
 #include "models/families/families.def"
 };
 
-// The one of the names of a key that the file has, else the first.
+// The first of a key's names in the file, else the first name.
 std::string_view present_key(const JsonFields& config, std::string_view names) {
   const auto all = split(names, ' ');
   const auto there = std::ranges::find_if(all, [&](std::string_view name) { return config.has(name); });
@@ -34,7 +34,7 @@ Activation read_activation(const JsonFields& config, const Defaults& d) {
               "use another model");
 }
 
-// A positive number of one of the names.
+// A positive integer under one of the names.
 int64_t read_size(const JsonFields& config, std::string_view names, int64_t hi, int64_t missing) {
   if (names.empty()) return missing;
   return config.integer(present_key(config, names), 1, hi).value_or(missing);
@@ -63,7 +63,7 @@ AttentionSpec read_attention(const JsonFields& config, const Defaults& d, int64_
   AttentionSpec a;
   a.n_heads = read_size(config, d.keys.n_heads, kMaxHeads, d.n_heads);
   const std::string_view key = d.keys.n_kv_heads;
-  // A null is "as many as heads" even where a missing key is not (Mistral, Qwen, MiniMind: __post_init__).
+  // null means n_heads even where a missing key does not (Mistral, Qwen, MiniMind: __post_init__).
   const bool as_heads = d.n_kv_heads == 0 || config.present(key);
   a.n_kv_heads = read_size(config, key, kMaxHeads, as_heads ? a.n_heads : d.n_kv_heads);
   if (a.n_heads % a.n_kv_heads != 0) {
@@ -78,17 +78,15 @@ AttentionSpec read_attention(const JsonFields& config, const Defaults& d, int64_
 DType read_dtype(const JsonFields& config) {
   const char* key = config.has("dtype") ? "dtype" : "torch_dtype";  // "if both are provided, keep dtype"
   const std::string name = config.string(key).value_or("float32");
-  if (name == "float32" || name == "auto")
-    return DType::kF32;  // auto: as the tensors are, whatever those are
+  if (name == "float32" || name == "auto") return DType::kF32;  // auto: the tensors' own dtypes
   if (name == "float16") return DType::kF16;
   if (name == "bfloat16") return DType::kBF16;
-  // Of the quantised weights, where some write it; the others are mostly this.
+  // Some quantised checkpoints name the weights' dtype; their other tensors are mostly bf16.
   if (name == "float8_e4m3fn" && config.has("quantization_config")) return DType::kBF16;
   config.fail(key, "known: float32, float16, bfloat16");
 }
 
-// Token ids that can occur; for others a warning: -1 stands for "none" in many files, and what lies beyond
-// the vocabulary is never produced.
+// Valid token ids; others add a warning: many files write -1 for none, and larger ids never occur.
 std::vector<int32_t> read_ids(const JsonFields& config, const char* key, ModelSpec& spec) {
   std::vector<int32_t> ids;
   bool ignored = false;
@@ -189,7 +187,7 @@ void check_experts(const JsonFields& config, const ModelSpec& spec) {
   }
   if (matrices > kMaxMatrices) {
     config.fail("num_hidden_layers", std::to_string(matrices) + " experts and heads in all layers; at most " +
-                                         std::to_string(kMaxMatrices) + " can be");
+                                         std::to_string(kMaxMatrices) + " are supported");
   }
 }
 
@@ -214,7 +212,7 @@ std::vector<bool> read_sliding_layers(const JsonFields& config, size_t n_layers)
   const auto types = config.strings("layer_types");
   if (!types) return {};
   if (types->size() != n_layers)
-    config.fail("layer_types", "expected one for each layer, " + counted(n_layers, "entry", "entries"));
+    config.fail("layer_types", "expected one entry per layer, " + counted(n_layers, "entry", "entries"));
   std::vector<bool> sliding;
   for (const std::string& type : *types) {
     sliding.push_back(type == "sliding_attention");
@@ -254,8 +252,8 @@ void check_sliding_layers(const JsonFields& config, const ModelSpec& spec) {
   const std::vector<bool> sliding = read_sliding_layers(config, spec.layers.size());
   for (size_t i = 0; i < sliding.size(); ++i) {
     if (sliding[i] == (spec.layers[i].attention.sliding_window != 0)) continue;
-    config.fail("layer_types", "this architecture has one kind of attention, and entry " + std::to_string(i) +
-                                   " is of the other");
+    config.fail("layer_types", "all layers of this architecture have one kind of attention, but entry " +
+                                   std::to_string(i) + " differs");
   }
 }
 

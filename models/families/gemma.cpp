@@ -2,8 +2,8 @@
 
 #include "models/families/family.h"
 
-// Gemma 1, 2 and 3 (transformers 5.23, models/gemma, gemma2 and gemma3). Norms multiply with 1 + weight,
-// embeddings with sqrt(hidden_size), rounded to their dtype.
+// Gemma 1, 2 and 3 (transformers 5.23, models/gemma, gemma2 and gemma3). Norms multiply by 1 + weight,
+// embeddings by sqrt(hidden_size), rounded to their dtype.
 namespace lariat {
 namespace {
 
@@ -34,13 +34,13 @@ ModelSpec read_any_gemma(const JsonFields& config, const Defaults& defaults) {
   return spec;
 }
 
-// A cap that null switches off.
+// Softcap; null means none.
 float read_cap(const JsonFields& config, const char* key, double missing) {
   const double cap = config.number(key, 1e-3, 1e6).value_or(config.present(key) ? 0.0 : missing);
   return static_cast<float>(cap);
 }
 
-// Reads what Gemma 2 and 3 share.
+// Settings shared by Gemma 2 and 3.
 void read_second(const JsonFields& config, ModelSpec& spec) {
   const double scalar = config.number("query_pre_attn_scalar", 1e-3, 1e6).value_or(256.0);
   for (LayerSpec& layer : spec.layers) {
@@ -52,7 +52,7 @@ void read_second(const JsonFields& config, ModelSpec& spec) {
 
 }  // namespace
 
-// The first release wrote "gelu" and meant the tanh form (configuration_gemma.py, __post_init__).
+// The first release's "gelu" means the tanh variant (configuration_gemma.py, __post_init__).
 ModelSpec read_gemma(const JsonFields& config) {
   Defaults defaults = gemma_defaults();
   defaults.hidden_size = 3072;
@@ -76,7 +76,7 @@ ModelSpec read_gemma2(const JsonFields& config) {
   return spec;
 }
 
-// Layers with a window have a RoPE of their own; q and k are normalised.
+// Layers with a window have a second RoPE; q and k are normalised.
 ModelSpec read_gemma3(const JsonFields& config) {
   Defaults defaults = gemma_defaults();
   defaults.vocab_size = 262208;
@@ -92,9 +92,8 @@ ModelSpec read_gemma3(const JsonFields& config) {
   return spec;
 }
 
-// GGUF files have the scale itself, or nothing: only the 27B, which its layers tell, scales by another size
-// than the head's. Google's quantised files have the larger models' RoPE scaling in the 1B too, which has 26
-// layers.
+// GGUF files hold the scale itself, or none: only the 27B, recognised by its layers, scales by a size other
+// than the head's. Google's quantised 1B (26 layers) also has the larger models' RoPE scaling.
 void adapt_gemma(nlohmann::json& config) {
   const bool second = config["model_type"] == "gemma2";
   const nlohmann::json layers = config["num_hidden_layers"],

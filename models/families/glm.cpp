@@ -2,8 +2,8 @@
 
 namespace lariat {
 
-// GLM-4 as transformers has it: fused gate and up, biases of q, k and v, half of each head rotated in pairs
-// side by side (transformers 5.24, models/glm).
+// GLM-4 in transformers: fused gate and up, biases of q, k and v, half of each head rotated in adjacent pairs
+// (transformers 5.24, models/glm).
 ModelSpec read_glm(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 151552;
@@ -28,7 +28,7 @@ ModelSpec read_glm(const JsonFields& config) {
   return spec;
 }
 
-// GLM-4-0414: norms behind attention and feed-forward too (models/glm4).
+// GLM-4-0414: additional norms after attention and feed-forward (models/glm4).
 ModelSpec read_glm4(const JsonFields& config) {
   ModelSpec spec = read_glm(config);
   for (LayerSpec& layer : spec.layers) layer.norm_after = true;

@@ -2,8 +2,8 @@
 
 namespace lariat {
 
-// GPT-NeoX and Pythia: LayerNorms with biases, a feed-forward without a gate, attention and feed-forward side
-// by side, and a quarter of each head rotated (transformers 5.23, models/gpt_neox).
+// GPT-NeoX and Pythia: LayerNorms with biases, an ungated feed-forward, parallel attention and feed-forward,
+// and a quarter of each head rotated (transformers 5.23, models/gpt_neox).
 ModelSpec read_gpt_neox(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 50432;
@@ -23,7 +23,7 @@ ModelSpec read_gpt_neox(const JsonFields& config) {
   defaults.rope.partial_is_key = true;
   ModelSpec spec = read_decoder(config, defaults);
   if (config.integer("head_dim", 1, kMaxHeadDim).value_or(spec.rope().head_dim) != spec.rope().head_dim)
-    config.fail("head_dim", "transformers would rotate heads of that size and attend with others; remove it");
+    config.fail("head_dim", "transformers uses this size for RoPE only; remove the key");
   spec.layer_norm = spec.norm_bias = true;
   const bool parallel = config.boolean("use_parallel_residual").value_or(true);
   const bool attention_bias = config.boolean("attention_bias").value_or(true);

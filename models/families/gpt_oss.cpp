@@ -2,8 +2,8 @@
 
 namespace lariat {
 
-// gpt-oss: a window in every other layer, the first among them, a score of each head's own in the softmax,
-// and experts with biases whose gates and ups are clamped (transformers 5.24, models/gpt_oss).
+// gpt-oss: a window in every other layer from the first, attention sinks per head, and experts with biases
+// and clamped gate and up (transformers 5.24, models/gpt_oss).
 ModelSpec read_gpt_oss(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 201088;
@@ -17,7 +17,7 @@ ModelSpec read_gpt_oss(const JsonFields& config) {
   defaults.norm_eps = 1e-5;
   defaults.rope.theta = 150000.0;
   ModelSpec spec = read_decoder(config, defaults);
-  // Without them transformers has the published ones, whatever the context.
+  // Without rope_parameters, transformers uses the published ones for any context.
   if (rope_object(config).keys().empty()) config.fail("rope_parameters", "expected an object");
   read_mixed_windows(config, read_window(config, 128), 2, spec);
   if (config.string("hidden_act").value_or("silu") != "silu")
@@ -25,7 +25,7 @@ ModelSpec read_gpt_oss(const JsonFields& config) {
   for (const auto& [key, only] :
        {std::pair("swiglu_limit", kClampedLimit), {"swiglu_alpha", kClampedSlope}}) {
     if (static_cast<float>(config.number(key, 0.0, 1e6).value_or(only)) != only)
-      config.fail(key, "only what the published models have is supported; use another model");
+      config.fail(key, "only the published models' value is supported; use another model");
   }
   for (const char* key : {"experts_per_token", "initial_context_length"}) config.pass_over(key);
   ExpertsSpec experts;
@@ -46,7 +46,7 @@ ModelSpec read_gpt_oss(const JsonFields& config) {
   return spec;
 }
 
-// llama.cpp itself rounds the ends of yarn's ramp here too; the model was trained without.
+// llama.cpp rounds the ends of yarn's ramp; the model was trained without rounding.
 void adapt_gpt_oss(nlohmann::json& config) {
   adapt_mixtral(config);
   if (config.contains("rope_scaling") && config["rope_scaling"]["rope_type"] == "yarn")

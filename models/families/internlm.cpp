@@ -1,7 +1,7 @@
 #include "models/families/family.h"
 
-// InternLM 1, 2 and 2.5: Llamas under other names (configuration_internlm.py and modeling_internlm.py,
-// configuration_internlm2.py and modeling_internlm2.py of their repositories).
+// InternLM 1, 2 and 2.5: Llamas with other names (configuration_internlm.py, modeling_internlm.py,
+// configuration_internlm2.py and modeling_internlm2.py).
 namespace lariat {
 namespace {
 
@@ -16,8 +16,7 @@ Defaults internlm_defaults() {
 
 }  // namespace
 
-// Biases of all four projections of attention. Its RoPE is described by `rotary`: "origin", or "dynamic",
-// also where the key is missing.
+// Biases in all four attention projections. `rotary` describes the RoPE: "origin", or "dynamic" (default).
 ModelSpec read_internlm(const JsonFields& config) {
   Defaults defaults = internlm_defaults();
   defaults.keys.n_kv_heads = "";
@@ -43,7 +42,7 @@ ModelSpec read_internlm(const JsonFields& config) {
 ModelSpec read_internlm2(const JsonFields& config) {
   ModelSpec spec = read_decoder(config, internlm_defaults());
   if (config.boolean("bias").value_or(true))
-    config.fail("bias", "a bias of fused projections is not supported; published models say false");
+    config.fail("bias", "biases of fused projections are not supported; published models have false");
   check_sliding_layers(config, spec);
   TensorNames& names = spec.names;
   names.embed = "tok_embeddings";

@@ -8,9 +8,8 @@
 namespace lariat {
 namespace {
 
-// MiniMindConfig overwrites rope_scaling: with inference_rope_scaling it is the object below, else nothing;
-// precompute_freqs_cis then scales only when max_position_embeddings exceeds 2048. A file that also holds
-// another scaling says two things.
+// MiniMindConfig overwrites rope_scaling by the scaling below (inference_rope_scaling) or none; another
+// scaling in the file contradicts it. precompute_freqs_cis scales only beyond max_position_embeddings 2048.
 RopeScaling meant_scaling(const JsonFields& config, const RopeScaling& written) {
   RopeScaling meant = rope_of_type(written, RopeType::kDefault);
   meant.original_ctx = meant.max_position_embeddings;
@@ -22,7 +21,7 @@ RopeScaling meant_scaling(const JsonFields& config, const RopeScaling& written) 
   }
   if (written.type != RopeType::kDefault && written != meant) {
     config.fail(config.has("rope_scaling") ? "rope_scaling" : "rope_parameters",
-                "MiniMind takes its scaling from inference_rope_scaling alone; remove one (or use "
+                "MiniMind uses only inference_rope_scaling for scaling; remove one (or use "
                 "`rope_config`)");
   }
   return meant;
@@ -47,11 +46,11 @@ ModelSpec read_minimind(const JsonFields& config) {
   ModelSpec spec = read_decoder(config, defaults);
   if (config.boolean("use_moe").value_or(false))
     config.fail("use_moe", "experts are not supported in this architecture; use a dense model");
-  // Without use_moe, which is false where it is missing, keys of experts say nothing.
+  // Without use_moe (default false), expert keys have no effect.
   for (const char* key : {"num_experts", "num_experts_per_tok", "moe_intermediate_size", "n_routed_experts",
                           "n_shared_experts"})
     config.has(key);
-  // Weights from before 2026-03-24 have no norms of q and k; nothing in the config says so.
+  // Weights before 2026-03-24 have no q and k norms; the config does not tell.
   for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kPerHead;
   spec.qk_norm_if_stored = true;
   spec.rope() = meant_scaling(config, spec.rope());

@@ -2,9 +2,8 @@
 
 namespace lariat {
 
-// Mistral: one sliding window for all layers, or for those of layer_types, never a bias (transformers 5.24,
-// models/mistral and models/ministral). AutoConfig takes a mistral with layer_types for a ministral, but not
-// in a text_config.
+// Mistral: one window, for all or some layers (layer_types), no biases (transformers 5.24, models/mistral,
+// models/ministral). AutoConfig reads a mistral with layer_types as ministral, but not in a text_config.
 ModelSpec read_mistral(const JsonFields& config) {
   Defaults defaults;
   defaults.intermediate_size = 14336;
@@ -22,8 +21,8 @@ ModelSpec read_mistral(const JsonFields& config) {
   return spec;
 }
 
-// Ministral 3: queries grow with the logarithm of their position (models/ministral3/modeling_ministral3.py,
-// get_llama_4_attn_scale).
+// Ministral 3: queries are scaled by the logarithm of their position
+// (models/ministral3/modeling_ministral3.py, get_llama_4_attn_scale).
 ModelSpec read_ministral3(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 131072;

@@ -1,7 +1,7 @@
 #include "models/families/family.h"
 
-// OLMo 2 and 3: norms behind attention and feed-forward instead of in front, and one over all heads of q and
-// of k (transformers 5.23, models/olmo2 and olmo3).
+// OLMo 2 and 3: norms after attention and feed-forward, not before; one norm over all heads of q and one of k
+// (transformers 5.23, models/olmo2 and olmo3).
 namespace lariat {
 namespace {
 
@@ -29,11 +29,11 @@ ModelSpec read_olmo2(const JsonFields& config) {
   return spec;
 }
 
-// Three of four layers have a window; only the others are scaled.
+// Three of four layers have a window; only the other layers are scaled.
 ModelSpec read_olmo3(const JsonFields& config) {
   Defaults defaults;
   defaults.rope.theta = 5e5;
-  defaults.local_rope_theta = 5e5;  // whatever "rope_theta" is (convert_rope_params_to_dict)
+  defaults.local_rope_theta = 5e5;  // independent of "rope_theta" (convert_rope_params_to_dict)
   ModelSpec spec = read_olmo(config, defaults);
   read_mixed_windows(config, read_window(config, 4096), 4, spec);
   return spec;

@@ -2,8 +2,8 @@
 
 namespace lariat {
 
-// Phi-3, 3.5 and 4-mini: a Llama whose projections are fused, rotated in part where the config says so
-// (transformers 5.23, models/phi3/configuration_phi3.py).
+// Phi-3, 3.5 and 4-mini: a Llama with fused projections and optional partial rotation (transformers 5.23,
+// models/phi3/configuration_phi3.py).
 ModelSpec read_phi3(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 32064;
@@ -13,13 +13,12 @@ ModelSpec read_phi3(const JsonFields& config) {
   defaults.norm_eps = 1e-5;
   defaults.bos_token_id = 1;
   defaults.eos_token_id = 32000;
-  // Where only the object has the original length, transformers takes this one instead
-  // (standardize_rope_params).
+  // transformers uses this, not an original length inside the object (standardize_rope_params).
   if (!config.has("original_max_position_embeddings")) defaults.rope.original_ctx = 4096;
   defaults.rope.partial_is_key = true;
   ModelSpec spec = read_decoder(config, defaults);
   read_one_window(config, 0, spec);
-  config.pass_over("auto_map");  // code that transformers' class agrees with
+  config.pass_over("auto_map");  // equivalent to transformers' class
   spec.names.q = spec.names.k = spec.names.v = "self_attn.qkv_proj";
   spec.names.gate = spec.names.up = "mlp.gate_up_proj";
   return spec;

@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "models/families/family.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 
-// Qwen 2, 2.5, 3 and the text side of 2-VL (transformers 5.23, models/qwen2/configuration_qwen2.py,
+// Qwen 2, 2.5, 3 and the text part of 2-VL (transformers 5.23, models/qwen2/configuration_qwen2.py,
 // models/qwen3/configuration_qwen3.py, models/qwen2_vl/configuration_qwen2_vl.py).
 namespace lariat {
 namespace {
@@ -22,7 +22,7 @@ Defaults qwen_defaults() {
   return defaults;
 }
 
-// Sliding layers are those of layer_types, or those from max_window_layers on; only with use_sliding_window.
+// With use_sliding_window: sliding layers from layer_types, or all from max_window_layers on.
 void read_windows(const JsonFields& config, ModelSpec& spec) {
   int64_t window = read_window(config, 4096);
   if (!config.boolean("use_sliding_window").value_or(false)) window = 0;
@@ -39,9 +39,8 @@ void read_windows(const JsonFields& config, ModelSpec& spec) {
   }
 }
 
-// The position method of Qwen 2.5 and 3 for 1M tokens, with plain frequencies whatever the file says of them
-// (vLLM 0.10, attention/backends/dual_chunk_flash_attn.py; docs/context-extension.md). Its window counts one
-// key more, and ends with the chunk.
+// Dual chunk attention of Qwen 2.5 and 3 for 1M tokens, without RoPE scaling, with one more key in the window
+// (vLLM 0.10, attention/backends/dual_chunk_flash_attn.py; docs/context-extension.md).
 void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
   const char* const key = "dual_chunk_attention_config";
   if (!is_set(config.find(key))) return;
@@ -52,9 +51,9 @@ void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
   if (chunk < 1) dual.fail("local_size", fmt::format("expected less than chunk_size, {}", size));
   const auto slides = [](const LayerSpec& layer) { return layer.attention.sliding_window > 0; };
   if (std::ranges::any_of(spec.layers, slides))
-    config.fail("use_sliding_window", fmt::format("{} goes without windows; correct one of them", key));
+    config.fail("use_sliding_window", fmt::format("not supported with {}; correct one of them", key));
   if (spec.rope().type != RopeType::kDefault) {
-    spec.warnings.push_back(config.message(key, "the RoPE scaling beside it is ignored, as in vLLM"));
+    spec.warnings.push_back(config.message(key, "RoPE scaling is ignored, as in vLLM"));
     spec.rope() = rope_of_type(spec.rope(), RopeType::kDefault);
   }
   std::optional<std::string_view> temperature;
@@ -69,14 +68,13 @@ void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
     dual.pass_over(of_sparse);
   if (dual.boolean("sparse_attention_enabled").value_or(true)) {
     spec.warnings.push_back(config.message(
-        key, fmt::format("prompts of more than {} tokens are read with full attention, not with the sparse "
-                         "one that vLLM has for them",
+        key, fmt::format("prompts of more than {} tokens use full attention, not vLLM's sparse attention",
                          sparse)));
   }
   check_unread(dual, spec, &spec.warnings);
 }
 
-// Always with biases of q, k and v, and of nothing else.
+// Biases of q, k and v only.
 ModelSpec read_with_biases(const JsonFields& config, const Defaults& defaults) {
   ModelSpec spec = read_decoder(config, defaults);
   for (LayerSpec& layer : spec.layers) layer.attention.qkv_bias = true;
@@ -84,16 +82,16 @@ ModelSpec read_with_biases(const JsonFields& config, const Defaults& defaults) {
   return spec;
 }
 
-// The pairs of M-RoPE: mrope_section tells how many go by time, height and width; one after the other, or in
-// turn, time first and alone where the others have run out (transformers 5.23,
-// apply_multimodal_rotary_pos_emb of models/qwen2_vl, apply_interleaved_mrope of models/qwen3_vl).
+// M-RoPE axis of each pair. mrope_section holds the number of pairs for time, height and width, in order or
+// interleaved; interleaved, time takes the rest (transformers 5.23, apply_multimodal_rotary_pos_emb of
+// models/qwen2_vl, apply_interleaved_mrope of models/qwen3_vl).
 void read_axes(const JsonFields& config, const std::vector<int64_t>& missing, bool interleaved,
                ModelSpec& spec) {
   const JsonFields object = rope_object(config);
   const auto sections = object.integers("mrope_section", 0, kMaxHeadDim).value_or(missing);
   const int64_t pairs = spec.rope().rotary_dim / 2;
   if (sections.size() != 3) object.fail("mrope_section", "expected three numbers of pairs");
-  if (sections[0] + sections[1] + sections[2] != pairs) return;  // of a model for text alone
+  if (sections[0] + sections[1] + sections[2] != pairs) return;  // a text-only model
   for (int64_t pair = 0; pair < pairs; ++pair) {
     const auto axis = static_cast<size_t>(pair % 3);
     const bool of_axis = pair < 3 * sections[axis];
@@ -103,7 +101,7 @@ void read_axes(const JsonFields& config, const std::vector<int64_t>& missing, bo
   }
 }
 
-// With norms over the heads of q and k.
+// Norms per head of q and k.
 ModelSpec read_with_head_norms(const JsonFields& config, const Defaults& defaults) {
   ModelSpec spec = read_decoder(config, defaults);
   read_biases(config, /*has_mlp_bias=*/false, spec);
@@ -119,7 +117,7 @@ ModelSpec read_qwen2(const JsonFields& config) {
   return spec;
 }
 
-// The text side of Qwen 2-VL and 2.5-VL.
+// Text part of Qwen 2-VL and 2.5-VL.
 ModelSpec read_qwen2_vl(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.keys.head_dim = "";
@@ -140,8 +138,7 @@ ModelSpec read_qwen3(const JsonFields& config) {
   return spec;
 }
 
-// Qwen 3 with experts in all layers, or in every decoder_sparse_step-th, but for mlp_only_layers
-// (models/qwen3_moe).
+// Qwen 3 with experts in every decoder_sparse_step-th layer except mlp_only_layers (models/qwen3_moe).
 ModelSpec read_qwen3_moe(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.hidden_size = 2048;
@@ -161,7 +158,7 @@ ModelSpec read_qwen3_moe(const JsonFields& config) {
        config.integers("mlp_only_layers", 0, kMaxLayers).value_or(std::vector<int64_t>{})) {
     if (layer < std::ssize(dense)) dense[static_cast<size_t>(layer)] = true;
   }
-  // One window for all layers, unlike Qwen 3's.
+  // One window for all layers, unlike Qwen 3.
   const int64_t window = read_window(config, 4096);
   const bool slides = config.boolean("use_sliding_window").value_or(false);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -175,7 +172,7 @@ ModelSpec read_qwen3_moe(const JsonFields& config) {
 
 void adapt_qwen3_moe(nlohmann::json& config) { config["norm_topk_prob"] = true; }
 
-// The text side of Qwen 3-VL, which has no windows.
+// Text part of Qwen 3-VL, without windows.
 ModelSpec read_qwen3_vl(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.head_dim = 128;

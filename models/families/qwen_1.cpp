@@ -4,8 +4,8 @@
 
 namespace lariat {
 
-// Qwen 1 (modeling_qwen.py of Qwen/Qwen-7B, and its first release's spellings). Its NTK is `dynamic` of
-// factor 2 on a scale step m per octave: 2^ceil(log2(n / seq_length) + 1) - 1 is 2 m / seq_length - 1.
+// Qwen 1 (modeling_qwen.py of Qwen/Qwen-7B, and spellings of its first release). Its NTK is `dynamic` with
+// factor 2 and one scale step m per octave: 2^ceil(log2(n / seq_length) + 1) - 1 is 2 m / seq_length - 1.
 ModelSpec read_qwen(const JsonFields& config) {
   const int64_t trained = config.need_integer("seq_length", 1, kMaxContext);
   Defaults defaults;
@@ -27,7 +27,7 @@ ModelSpec read_qwen(const JsonFields& config) {
         "tokenizer_type", "use_cache_quantization", "use_cache_kernel"})
     config.pass_over(key);
   const auto only = [&](const char* key, bool is_so) {
-    if (!is_so) config.fail(key, "only what the published models have is supported; use another model");
+    if (!is_so) config.fail(key, "only the published models' value is supported; use another model");
   };
   only("scale_attn_weights", config.boolean("scale_attn_weights").value_or(true));
   only("activation", config.string("activation").value_or("swiglu") == "swiglu");
@@ -38,13 +38,13 @@ ModelSpec read_qwen(const JsonFields& config) {
     rope.own_steps = 1;
   }
   rope.max_position_embeddings = rope.original_ctx = trained;
-  if (config.boolean("use_logn_attn").value_or(true)) {  // ln(p + 1) / ln(seq_length) beyond it
-    if (trained < 2) config.fail("seq_length", "no number whose logarithm queries can be scaled by");
+  if (config.boolean("use_logn_attn").value_or(true)) {  // ln(p + 1) / ln(seq_length) beyond seq_length
+    if (trained < 2) config.fail("seq_length", "expected at least 2, for logarithmic query scaling");
     spec.query_scale = {1.0 / std::log(static_cast<double>(trained)), trained, false};
   }
   const bool biases = !config.boolean("no_bias").value_or(true);
   for (LayerSpec& layer : spec.layers) {
-    only("intermediate_size", layer.feed_forward.intermediate_size % 2 == 0);  // of gate and up together
+    only("intermediate_size", layer.feed_forward.intermediate_size % 2 == 0);  // gate and up together
     layer.feed_forward.intermediate_size /= 2;
     layer.attention.qkv_bias = true;
     layer.attention.o_bias = layer.feed_forward.bias = biases;

@@ -3,8 +3,8 @@
 
 namespace lariat {
 
-// SmolLM3: a Llama in which some layers have no RoPE, and these a window if the config wants one
-// (transformers 5.23, models/smollm3/configuration_smollm3.py).
+// SmolLM3: a Llama with some layers without RoPE, which may have a window (transformers 5.23,
+// models/smollm3/configuration_smollm3.py).
 ModelSpec read_smollm3(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 128256;

@@ -1,13 +1,11 @@
 #pragma once
 #include "models/text/tokenizer_settings.h"
 
-// The classes of tokenizers: defaults of their __init__ in transformers 5.24 (models/*/tokenization_*.py),
-// and code next to published files.
+// Tokenizer classes: defaults of __init__ in transformers 5.24 (models/*/tokenization_*.py), and custom code.
 namespace lariat::tok {
 
-// Prompts as code next to published files builds them: make_context of qwen_generation_utils.py, and
-// build_prompt or build_chat_input of tokenization_chatglm.py. ChatGLM3 encodes each content separately,
-// after a space.
+// Prompts of custom code in published files: make_context of qwen_generation_utils.py, and build_prompt or
+// build_chat_input of tokenization_chatglm.py. ChatGLM3 encodes each content separately, after a space.
 inline constexpr const char* kQwenChat = R"({% if messages[0].role != 'system' %}<|im_start|>system
 You are a helpful assistant.<|im_end|>
 {% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
@@ -29,7 +27,7 @@ inline constexpr const char* kGlm4Chat =
     R"([gMASK]<sop>{% for m in messages %}<|{{ m.role }}|>{{ m.metadata }}
 {{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %})";
 
-// tokenization_chatglm.py of THUDM/chatglm2-6b, and of chatglm3-6b under the same name.
+// tokenization_chatglm.py of THUDM/chatglm2-6b; chatglm3-6b uses the same class name.
 inline constexpr TokenizerClass kChatGlm2 = {.names = "ChatGLMTokenizer",
                                              .version = "4.27.1",
                                              .path = "chatglm2",

@@ -5,9 +5,8 @@
 namespace lariat {
 namespace {
 
-// The models with an image part whose top alone says whether head and embedding are tied, and what it means
-// there when it says nothing (transformers 5.24, the defaults of configuration_*.py and PreTrainedModel.
-// tie_weights). In all others it is enough that one of top and text_config says so.
+// Models with images whose top level alone decides tying, and the default there (transformers 5.24,
+// configuration_*.py and PreTrainedModel.tie_weights). In others, top level or text_config can tie.
 struct TopTies {
   std::string_view name, model_type;
   std::optional<bool> missing;

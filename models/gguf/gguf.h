@@ -5,8 +5,8 @@
 
 namespace lariat {
 
-// A GGUF file, or the first of those that a model was split into, as the files of a checkpoint: its tensors,
-// and its metadata as the texts of a Hugging Face folder. Throws Error naming file and key or tensor.
+// Opens a GGUF file, or the first file of a split model: its tensors, and its metadata as the texts of a
+// Hugging Face folder. Throws Error naming file and key or tensor.
 ModelFiles open_gguf(const std::filesystem::path& path);
 
 }  // namespace lariat

@@ -10,19 +10,18 @@
 #include "kernels/error.h"
 #include "models/gguf/gguf_model.h"
 
-// Keys and their defaults: llama.cpp, src/llama-arch.cpp, src/llama-model.cpp and src/models; what its
-// converter leaves out of them: conversion/*.py.
+// Keys, defaults: llama.cpp, src/llama-arch.cpp, src/llama-model.cpp, src/models. Omissions: conversion/*.py.
 namespace lariat {
 namespace {
 
 using Json = nlohmann::json;
 
-// Whether attention is latent (DeepSeek's): the rotated dimensions of a head are then a separate part.
+// True for latent attention (DeepSeek): the rotated dimensions of a head are a separate part.
 bool is_latent(const GgufFile& file) {
   return file.metadata.contains(gguf_architecture(file) + ".attention.kv_lora_rank");
 }
 
-// Reads the metadata of one architecture and writes the config.
+// Converts the metadata of one architecture to a config.
 class Config {
  public:
   explicit Config(const GgufFile& file)
@@ -35,7 +34,7 @@ class Config {
     windows();
     if (has("expert_count") && size("expert_count", 0) > 0) experts();
     if (is_latent(file_)) latent();
-    // Keys about training, the file's layout or other uses, and yarn's keys under another scaling.
+    // Ignored: keys of training, file layout or other uses, and yarn's keys under another scaling.
     gguf_add_unread(
         file_, arch_ + ".",
         "vocab_size tensor_data_layout pooling_type rope.scaling.finetuned rope.scaling.yarn_attn_factor "
@@ -61,13 +60,13 @@ class Config {
     json_["model_type"] = family_.model_type;
     const StoredTensor* embed = file_.tensor("token_embd.weight");
     if (embed == nullptr || embed->shape.size() != 2)
-      throw Error(file_.path.string() + ": tensor 'token_embd.weight' is missing, or no matrix");
+      throw Error(file_.path.string() + ": tensor 'token_embd.weight' is missing or not a matrix");
     heads_ = size("attention.head_count");
     head_dim_ = gguf_head_dim(file_);
     json_["vocab_size"] = embed->shape[0];
     json_["hidden_size"] = size("embedding_length");
     json_["num_hidden_layers"] = n_layers_ = size("block_count");
-    if (n_layers_ > kMaxLayers) file_.fail(key("block_count"), "more layers than a model may have");
+    if (n_layers_ > kMaxLayers) file_.fail(key("block_count"), "too many layers");
     json_["intermediate_size"] = size("feed_forward_length");
     json_["num_attention_heads"] = heads_;
     json_["num_key_value_heads"] = size("attention.head_count_kv", heads_);
@@ -84,7 +83,7 @@ class Config {
       file_.fail(key("attention.value_length"), "values of another size than keys are not supported");
   }
 
-  // What the matrices are of, if all are of one such type.
+  // Dtype of the matrices, if all have the same.
   const char* dtype() const {
     const auto all = [&](std::string_view type) {
       return std::ranges::all_of(
@@ -93,7 +92,7 @@ class Config {
     return all("F32") ? "float32" : all("F16") ? "float16" : "bfloat16";
   }
 
-  // Null: none, where a missing key would have its family's default.
+  // null: no token; a missing key would have the family's default.
   void tokens() {
     json_["bos_token_id"] = json_["eos_token_id"] = nullptr;
     if (const auto bos = gguf_token_id(file_, "bos")) json_["bos_token_id"] = *bos;
@@ -101,7 +100,7 @@ class Config {
     for (const std::string_view role : {"eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"}) {
       if (const auto id = gguf_token_id(file_, role)) ends.insert(*id);
     }
-    // Files do not name all ends; llama.cpp goes by the tokens' texts too.
+    // Files do not name all end tokens; llama.cpp also checks the tokens' texts.
     std::map<std::string_view, int64_t> known;
     const std::vector<std::string_view> texts = file_.strings("tokenizer.ggml.tokens");
     for (size_t i = 0; i < texts.size(); ++i) {
@@ -110,24 +109,25 @@ class Config {
       ends.insert(static_cast<int64_t>(i));
     }
     const auto has = [&](auto... text) { return (known.contains(text) || ...); };
-    // There <|end|> ends a part of a turn.
+    // With these tokens, <|end|> ends only a part of a turn.
     if (has("<|end|>") && has("<|call|>", "<|calls|>") && has("<|return|>", "<|flush|>"))
       ends.erase(known["<|end|>"]);
     if (!ends.empty()) json_["eos_token_id"] = ends;
   }
 
-  // A vector of floats among the tensors.
+  // Values of an F32 vector among the tensors.
   std::vector<double> floats(const char* name) const {
     const StoredTensor* tensor = file_.tensor(name);
     std::vector<double> values;
     if (tensor == nullptr) return values;
     if (tensor->dtype != "F32" || tensor->shape.size() != 1)
-      throw Error(fmt::format("{}: tensor '{}' is no vector of F32", file_.path.string(), name));
+      throw Error(fmt::format("{}: tensor '{}' is not a vector of F32", file_.path.string(), name));
     for (size_t i = 0; i < tensor->bytes / sizeof(float); ++i) {
       float value = 0.0F;
       std::memcpy(&value, tensor->data + i * sizeof value, sizeof value);
       if (!std::isfinite(value) || value <= 0.0F)
-        throw Error(fmt::format("{}: tensor '{}' holds no divisors", file_.path.string(), name));
+        throw Error(
+            fmt::format("{}: tensor '{}' must hold finite divisors above 0", file_.path.string(), name));
       values.push_back(static_cast<double>(value));
     }
     return values;
@@ -136,7 +136,7 @@ class Config {
   void rope() {
     json_["rope_theta"] = number("rope.freq_base", 10000.0);
     const int64_t rotated = size("rope.dimension_count", head_dim_);
-    if (rotated > head_dim_) file_.fail(key("rope.dimension_count"), "more than a head has");
+    if (rotated > head_dim_) file_.fail(key("rope.dimension_count"), "more than the dimensions of a head");
     if (rotated < head_dim_)
       json_["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim_);
     Json scaling = rope_scaling();
@@ -163,9 +163,9 @@ class Config {
     if (factor == 1.0 || factor == 0.0) type = "none";
     if (!divisors.empty()) {
       if (type != "none")
-        file_.fail(key("rope.scaling.type"), "stands beside rope_freqs.weight; one must go");
+        file_.fail(key("rope.scaling.type"), "conflicts with rope_freqs.weight; remove one of them");
       if (Json llama3 = llama3_scaling(divisors); !llama3.empty()) return llama3;
-      // Another scaling, as what it makes of the frequencies whatever the length.
+      // Another scaling: divisors of the frequencies for any length.
       return {{"rope_type", "longrope"}, {"short_factor", divisors},
               {"long_factor", divisors}, {"factor", 1.0},
               {"attention_factor", 1.0}, {"original_max_position_embeddings", context_}};
@@ -176,7 +176,7 @@ class Config {
     return scaling;
   }
 
-  // The scaling of Llama 3.1 and later, where these are the divisors that it gives.
+  // Llama 3.1's scaling, if it yields these divisors; else {}.
   Json llama3_scaling(const std::vector<double>& divisors) const {
     constexpr double kLow = 1.0, kHigh = 4.0, kLength = 8192.0;
     const double theta = json_["rope_theta"], factor = std::ranges::max(divisors);
@@ -202,7 +202,7 @@ class Config {
           std::pair("yarn_attn_factor", "attention_factor")}) {
       if (const auto value = file_.number(key(std::string("rope.scaling.") + name))) scaling[to] = *value;
     }
-    // DeepSeek's: its published models have one value for both.
+    // DeepSeek: the published models have one value for both.
     if (const double log = number("rope.scaling.yarn_log_multiplier", 0.0); log != 0.0)
       scaling["mscale"] = scaling["mscale_all_dim"] = std::round(log * 1e7) / 1e6;
   }
@@ -232,7 +232,7 @@ class Config {
       json_["scoring_func"] = gating == 1 ? "softmax" : gating == 2 ? "sigmoid" : std::to_string(gating);
   }
 
-  // Newer files speak of the heads as the absorbed attention has them, and of the true ones in *_mla.
+  // Newer files describe the heads of absorbed attention, and the real heads in *_mla.
   void latent() {
     const int64_t whole = size("attention.key_length_mla", size("attention.key_length"));
     json_["qk_rope_head_dim"] = head_dim_;
@@ -254,7 +254,7 @@ nlohmann::json gguf_config(const GgufFile& file) { return Config(file).run(); }
 
 std::string gguf_architecture(const GgufFile& file) {
   const auto arch = file.string("general.architecture");
-  if (!arch) file.fail("general.architecture", "is missing; no model's file");
+  if (!arch) file.fail("general.architecture", "is missing; not a model file");
   return std::string(arch->substr(0, 60));
 }
 
@@ -267,11 +267,11 @@ const Family& gguf_family(const GgufFile& file) {
     if (!gguf.architecture.empty()) known.insert(gguf.architecture);
     if (gguf.architecture == arch &&
         (gguf.when.empty() || gguf_size(file, fmt::format("{}.{}", arch, gguf.when), 0) >= gguf.least))
-      family = &each;  // the last one, whose condition is the narrowest
+      family = &each;  // the last match has the narrowest condition
   }
   if (family == nullptr)
     file.fail("general.architecture",
-              fmt::format("'{}' does not run; known: {}", arch, fmt::join(known, ", ")));
+              fmt::format("'{}' is not supported; known: {}", arch, fmt::join(known, ", ")));
   return *family;
 }
 
@@ -281,11 +281,11 @@ int64_t gguf_size(const GgufFile& file, const std::string& key, std::optional<in
   if (!file.has(key) && missing) return *missing;
   if (values.empty()) file.fail(key, "is missing; the model needs it");
   for (const int64_t value : values) {
-    if (value != values.front()) file.fail(key, "differs between layers, which is not supported");
+    if (value != values.front()) file.fail(key, "differs between layers; not supported");
   }
   const int64_t least = missing == 0 ? 0 : 1;
   if (values.front() < least || values.front() > kMost)
-    file.fail(key, fmt::format("{} is no size", values.front()));
+    file.fail(key, fmt::format("{} is not a valid size", values.front()));
   return values.front();
 }
 

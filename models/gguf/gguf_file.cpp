@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kKindBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 constexpr uint64_t kMaxKey = 65535, kMaxName = 64, kMaxDims = 4, kMaxSize = uint64_t{1} << 48;
-constexpr uint64_t kMinTensorBytes = 24, kMinPairBytes = 13;  // of an entry in the file
+constexpr uint64_t kMinTensorBytes = 24, kMinPairBytes = 13;  // per entry of the file
 constexpr int64_t kMaxAlignment = 1 << 20;
 
 template <class T>
@@ -29,7 +29,7 @@ T load(const std::byte* at) {
   return value;
 }
 
-// An element of a number's kind as T, which is int64_t or double; nothing where T cannot hold it.
+// Element of a number's kind as T (int64_t or double); nothing if T cannot hold the value.
 template <class T>
 std::optional<T> element(const GgufValue& value, uint64_t index) {
   using enum GgufKind;
@@ -49,7 +49,7 @@ std::optional<T> element(const GgufValue& value, uint64_t index) {
   return raw > INT64_MAX ? std::nullopt : std::optional(static_cast<T>(raw));
 }
 
-// Takes the file apart from its beginning on.
+// Parses a file from its beginning.
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, const std::filesystem::path& path) : bytes_(bytes) {
@@ -84,7 +84,7 @@ class Reader {
   }
   std::string_view string(const std::string& what) {
     const auto bytes = number<uint64_t>(what);
-    if (bytes > left()) fail(fmt::format("{} claims {} bytes and {} are left", what, bytes, left()));
+    if (bytes > left()) fail(fmt::format("{} claims {} bytes, but {} are left", what, bytes, left()));
     return {reinterpret_cast<const char*>(take(bytes, what)), bytes};
   }
 
@@ -94,23 +94,22 @@ class Reader {
                        name);
     if (number<uint32_t>("its header") != 0x46554747) throw Error(name + ": not a GGUF file");
     const auto version = number<uint32_t>("its header");
-    if ((version & 0xFFFF) == 0)
-      throw Error(name + ": a big-endian GGUF; lariat reads the little-endian one that most machines have");
+    if ((version & 0xFFFF) == 0) throw Error(name + ": a big-endian GGUF; use a little-endian one");
     if (version != 2 && version != 3)
-      throw Error(fmt::format("{}: GGUF of version {}; lariat reads 2 and 3, to which llama.cpp converts",
+      throw Error(fmt::format("{}: GGUF version {} is not supported; convert it to 2 or 3 with llama.cpp",
                               name, version));
     n_tensors_ = number<uint64_t>("its header");
     n_pairs_ = number<uint64_t>("its header");
     if (n_tensors_ > left() / kMinTensorBytes || n_pairs_ > left() / kMinPairBytes) {
-      fail(fmt::format("it claims {} tensors and {} keys, for which its {} bytes are too few", n_tensors_,
-                       n_pairs_, bytes_.size()));
+      fail(fmt::format("it claims {} tensors and {} keys, too many for its {} bytes", n_tensors_, n_pairs_,
+                       bytes_.size()));
     }
   }
 
   void check_name(std::string_view name, const std::string& what, uint64_t longest) const {
     if (name.empty() || name.size() > longest) fail(fmt::format("{} has {} bytes", what, name.size()));
     if (std::ranges::any_of(name, [](char c) { return c >= 0 && c < ' '; }))
-      fail(what + " has a character that is none");
+      fail(what + " has a control character");
   }
 
   GgufKind kind(const std::string& where) {
@@ -131,9 +130,9 @@ class Reader {
     }
     value.data = bytes_.data() + at_;
     const size_t each = kKindBytes[static_cast<size_t>(value.kind)];
-    // A string has at least its length.
+    // A string takes at least the 8 bytes of its length.
     if (value.count > left() / std::max<uint64_t>(each, each == 0 ? 8 : 1))
-      fail(fmt::format("{} claims {} values, for which {} bytes are left", where, value.count, left()));
+      fail(fmt::format("{} claims {} values, but {} bytes are left", where, value.count, left()));
     if (each == 0) {
       for (uint64_t i = 0; i < value.count; ++i) string(where);
     } else {
@@ -142,13 +141,13 @@ class Reader {
     for (uint64_t i = 0; value.kind == GgufKind::kBool && i < value.count; ++i) {
       if (load<uint8_t>(value.data + i) > 1) fail(where + " is neither true nor false");
     }
-    if (!file_.metadata.emplace(key, value).second) fail(where + " is there twice");
+    if (!file_.metadata.emplace(key, value).second) fail(where + " occurs twice");
   }
 
   uint64_t alignment() const {
     const int64_t given = file_.integer("general.alignment").value_or(32);
     if (given < 1 || given > kMaxAlignment || !std::has_single_bit(static_cast<uint64_t>(given)))
-      file_.fail("general.alignment", fmt::format("{} is no power of two up to {}", given, kMaxAlignment));
+      file_.fail("general.alignment", fmt::format("{} is not a power of two up to {}", given, kMaxAlignment));
     return static_cast<uint64_t>(given);
   }
 
@@ -157,26 +156,25 @@ class Reader {
     tensor.name = string(fmt::format("the name of tensor {}", index));
     const std::string where = fmt::format("tensor '{:.100}'", tensor.name);
     check_name(tensor.name, fmt::format("the name of tensor {}", index), kMaxName);
-    if (!names_.insert(tensor.name).second) fail(where + " is there twice");
+    if (!names_.insert(tensor.name).second) fail(where + " occurs twice");
     const auto n_dims = number<uint32_t>(where);
     if (n_dims > kMaxDims) fail(fmt::format("{} has {} dimensions", where, n_dims));
     uint64_t values = 1;
     for (uint32_t i = 0; i < n_dims; ++i) {
       const auto size = number<uint64_t>(where);
       if (size == 0 || size > kMaxSize || __builtin_mul_overflow(values, size, &values) || values > kMaxSize)
-        fail(fmt::format("{} has a dimension of {}, which cannot be", where, size));
+        fail(fmt::format("{} has an invalid dimension of {}", where, size));
       tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(size));
     }
     const auto id = number<uint32_t>(where);
     const GgufType* type = find_gguf_type(id);
     if (type == nullptr) {
-      throw Error(
-          fmt::format("{}: {} has the type {}, which lariat does not know; use a file of another type",
-                      file_.path.string(), where, id));
+      throw Error(fmt::format("{}: {} has the unknown type {}; use a file of another type",
+                              file_.path.string(), where, id));
     }
     const int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
     if (row % type->elements != 0) {
-      fail(fmt::format("{} is {}, whose blocks of {} do not divide its rows of {}", where, type->name,
+      fail(fmt::format("{} is {}, but blocks of {} do not divide rows of {}", where, type->name,
                        type->elements, row));
     }
     tensor.dtype = type->name;
@@ -193,11 +191,12 @@ class Reader {
       StoredTensor& tensor = file_.tensors[i];
       const std::string where = fmt::format("tensor '{:.100}'", tensor.name);
       if (offsets_[i] % alignment_ != 0)
-        fail(fmt::format("{} begins at {}, which {} does not divide", where, offsets_[i], alignment_));
+        fail(fmt::format("{} begins at {}, not a multiple of {}", where, offsets_[i], alignment_));
       const uint64_t room = begin > bytes_.size() ? 0 : bytes_.size() - begin;
       if (offsets_[i] > room || tensor.bytes > room - offsets_[i]) {
-        fail(fmt::format("{} lies at {} with {} bytes, and the file has {} for all tensors: it is cut off",
-                         where, offsets_[i], tensor.bytes, room));
+        fail(fmt::format(
+            "{} begins at {} and has {} bytes, but the file has {} for all tensors: it is truncated", where,
+            offsets_[i], tensor.bytes, room));
       }
       tensor.data = bytes_.data() + begin + offsets_[i];
     }
@@ -221,7 +220,7 @@ class Reader {
   std::vector<uint64_t> offsets_;
 };
 
-// The values under a key, each as T; none where there is no such key.
+// Values of a key as T; empty without the key.
 template <class T>
 std::vector<T> values_of(const GgufFile& file, std::string_view key, const char* expected) {
   file.asked.emplace(key);
@@ -237,7 +236,7 @@ std::vector<T> values_of(const GgufFile& file, std::string_view key, const char*
   return values;
 }
 
-// The value under a key, which may not be an array.
+// Value of a key, which must not be an array.
 const GgufValue* single(const GgufFile& file, std::string_view key) {
   file.asked.emplace(key);
   const auto found = file.metadata.find(key);
@@ -256,7 +255,7 @@ std::optional<double> GgufFile::number(std::string_view key) const {
   const GgufValue* value = single(*this, key);
   if (value == nullptr) return std::nullopt;
   const double number = numbers(key).front();
-  // The shortest decimal of a float, as whoever made the file read it: 1e-05, not 9.999999747378752e-06.
+  // Shortest decimal of the float, as in the converted file: 1e-05, not 9.999999747378752e-06.
   return value->kind == GgufKind::kF32 ? std::stod(fmt::format("{}", static_cast<float>(number))) : number;
 }
 

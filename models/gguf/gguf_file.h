@@ -12,11 +12,10 @@
 
 #include "models/tensors.h"
 
-// The container that llama.cpp keeps models in (ggml-org/ggml, docs/gguf.md): metadata by dotted keys, a list
-// of tensors, and their data.
+// llama.cpp's model file (ggml-org/ggml, docs/gguf.md): metadata by dotted keys, tensors and their data.
 namespace lariat {
 
-// The types of metadata.
+// Types of metadata.
 enum class GgufKind : uint32_t {
   kU8,
   kI8,
@@ -33,42 +32,42 @@ enum class GgufKind : uint32_t {
   kF64
 };
 
-// A value of the metadata as it lies in the file, which holds all of it.
+// A metadata value, which points into the file.
 struct GgufValue {
-  GgufKind kind;  // of an array: of its elements
+  GgufKind kind;  // of an array: type of its elements
   bool array = false;
   uint64_t count = 1;
   const std::byte* data = nullptr;
 };
 
-// Everything in it points into the bytes that it was parsed from.
+// A parsed file; all contents point into the parsed bytes.
 struct GgufFile {
   std::filesystem::path path;
   std::map<std::string, GgufValue, std::less<>> metadata;
   std::vector<StoredTensor> tensors;  // by GGUF's names; shapes are [rows, columns] as in safetensors
 
-  mutable std::set<std::string, std::less<>> asked;  // the keys that the functions below were asked for
+  mutable std::set<std::string, std::less<>> asked;  // keys requested so far
 
   bool has(std::string_view key) const { return asked.emplace(key), metadata.contains(key); }
-  // A value by its key; nothing where there is none. Throws Error naming file and key for one of another
-  // kind; integers may be of any width, numbers integers, and true or false 1 or 0.
+  // Value of a key; nothing without the key. Throws Error naming file and key for another kind. Integers may
+  // have any width, numbers may be integers, booleans may be 1 or 0.
   std::optional<int64_t> integer(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string_view> string(std::string_view key) const;
-  // A value, or an array of them.
+  // One value or an array.
   std::vector<int64_t> integers(std::string_view key) const;
   std::vector<double> numbers(std::string_view key) const;
   std::vector<std::string_view> strings(std::string_view key) const;
 
-  const StoredTensor* tensor(std::string_view name) const;  // nullptr: none
+  const StoredTensor* tensor(std::string_view name) const;  // nullptr: missing
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;
 };
 
-bool is_gguf(const std::filesystem::path& path);  // by its name, or as it begins
+bool is_gguf(const std::filesystem::path& path);  // by file extension or first bytes
 
-// Files are untrusted: counts, lengths, types, shapes, offsets and overlaps are all checked here, before
-// memory is asked for. Throws Error naming `path`, what is wrong and what to do.
+// Parses an untrusted file: counts, lengths, types, shapes, offsets and overlaps are checked before any
+// allocation. Throws Error naming `path`, problem and remedy.
 GgufFile parse_gguf(std::span<const std::byte> bytes, const std::filesystem::path& path);
 
 }  // namespace lariat

@@ -10,7 +10,7 @@
 #include "models/text/pipeline.h"
 #include "models/text/unicode.h"
 
-// llama.cpp, src/llama-vocab.cpp, and what its converter makes of tokenizers: conversion/base.py.
+// llama.cpp: src/llama-vocab.cpp; conversion of tokenizers: conversion/base.py.
 namespace lariat {
 namespace {
 
@@ -18,13 +18,13 @@ using Json = nlohmann::json;
 
 enum TokenType : int64_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
-// How texts are cut into words, by tokenizer.ggml.pre: patterns that run in turn on what the last one left.
-// They are those of the published tokenizer.json files.
+// Pre-tokenizers by tokenizer.ggml.pre: patterns applied in turn, each to the parts left by the previous one.
+// The patterns equal the published tokenizer.json files'.
 struct Words {
   std::string_view names;
   std::vector<std::string> patterns;
-  bool whole_words = false;  // a word that is a token is that token
-  bool adds_bos = false;     // where the file does not say
+  bool whole_words = false;  // a word in the vocabulary is one token
+  bool adds_bos = false;     // default of add_bos_token
   bool nfc = false;
 };
 
@@ -37,7 +37,7 @@ std::vector<Words> all_words() {
   const std::string lower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
   const std::string slashed = R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*)" + spaces;
   const std::string cjk = "[\u0800-\u9FA5\uAC00-\uD7FF]+";
-  // DeepSeek lists its letters, which are these.
+  // Explicit list of DeepSeek's letters.
   const std::string letters =
       "(?:(?![\u0560-\u0588\u10C7-\u10FF\u1C80-\u1C88\u2D00-\u2D2D\uA790-\uA7FA\uAB30-\uAB68"
       "\U00010570-\U000105BC\U00016E40-\U00016E7F\U0001D400-\U0001D7CB\U0001DF00-\U0001DF1E])"
@@ -74,13 +74,13 @@ const Words& words_of(const GgufFile& file) {
   const std::string_view pre = file.string(kKey).value_or("default");
   const auto found = std::ranges::find_if(kWords, [&](const Words& w) { return has_name(w.names, pre); });
   if (found == kWords.end() || pre.empty())
-    file.fail(kKey, fmt::format("'{:.60}' is not known, so texts cannot be cut into words as it does", pre));
+    file.fail(kKey, fmt::format("unknown pre-tokenizer '{:.60}'; use another conversion of the model", pre));
   return *found;
 }
 
 struct Vocabulary {
   std::vector<std::string_view> tokens;
-  std::vector<int64_t> types;  // as many
+  std::vector<int64_t> types;  // one per token
 };
 
 Vocabulary read_vocabulary(const GgufFile& file) {
@@ -96,8 +96,8 @@ Vocabulary read_vocabulary(const GgufFile& file) {
   return v;
 }
 
-// Adds the tokens that are found in a text before it is cut into words. llama.cpp knows by the model's name
-// whether they strip the white space after them.
+// Adds the tokens that are found before pre-tokenization. llama.cpp decides by the model's name whether they
+// strip the white space after them.
 void add_markers(const GgufFile& file, const Vocabulary& v, tok::Pipeline& pipeline) {
   std::string name(file.string("general.name").value_or(""));
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -123,13 +123,13 @@ std::string_view model_of(const GgufFile& file) {
 
 bool has_sentencepiece(const GgufFile& file) { return model_of(file) == "llama"; }
 
-// Whether BOS goes in front of every text.
+// True if every text begins with BOS.
 bool adds_bos(const GgufFile& file) {
   const bool missing = has_sentencepiece(file) || words_of(file).adds_bos;
   return file.boolean("tokenizer.ggml.add_bos_token").value_or(missing) && gguf_token_id(file, "bos");
 }
 
-// A field of a protobuf message (protobuf.dev/programming-guides/encoding): a number, or bytes.
+// A field of a protobuf message (protobuf.dev/programming-guides/encoding): a number or bytes.
 void put_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
@@ -150,8 +150,8 @@ void read_bpe(const GgufFile& file, const Vocabulary& v, tok::Pipeline& pipeline
   if (!file.has("tokenizer.ggml.pre")) {
     pipeline.warnings.push_back(
         pipeline.file +
-        ": key 'tokenizer.ggml.pre': is missing, so words are cut as llama.cpp's default does, "
-        "and ids may differ from the model's; use a newer conversion of it");
+        ": key 'tokenizer.ggml.pre': is missing; llama.cpp's default pre-tokenizer may give other ids "
+        "than the model's; use a newer conversion");
   }
   if (words.nfc) pipeline.normalizer.push_back({.kind = tok::NormalizeStep::Kind::kForm});
   for (const std::string& pattern : words.patterns)
@@ -186,7 +186,7 @@ std::string sentencepiece_model(const GgufFile& file, const Vocabulary& v) {
     file.fail("tokenizer.ggml.scores",
               fmt::format("has {} entries for {} tokens", scores.size(), v.tokens.size()));
   }
-  // SentencePiece needs one; Gemma 3's files call theirs a control token.
+  // SentencePiece needs an unknown token; Gemma 3's files mark theirs as a control token.
   const std::optional<int64_t> unknown = gguf_token_id(file, "unknown");
   const auto n_bytes = std::ranges::count(v.types, kByte);
   std::string out, trainer, normalizer;
@@ -240,7 +240,7 @@ void gguf_vocabulary(const GgufFile& file, tok::Pipeline& pipeline) {
   pipeline.file = file.path.string();
   if (!has_sentencepiece(file) && model_of(file) != "gpt2")
     file.fail("tokenizer.ggml.model",
-              fmt::format("'{:.60}' does not run; known: gpt2, llama", model_of(file)));
+              fmt::format("'{:.60}' is not supported; known: gpt2, llama", model_of(file)));
   const Vocabulary v = read_vocabulary(file);
   has_sentencepiece(file) ? tok::load_sentencepiece(sentencepiece_model(file, v), {}, pipeline)
                           : read_bpe(file, v, pipeline);

@@ -14,7 +14,7 @@
 namespace lariat {
 namespace {
 
-constexpr int kMaxLeftBehind = 1000;  // temporary files of one name
+constexpr int kMaxLeftBehind = 1000;  // temporary files per name
 
 }  // namespace
 
@@ -35,14 +35,14 @@ AtomicFile::AtomicFile(std::filesystem::path file) : file_(std::move(file)), tar
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     fd_ = ::open(file_.c_str(), O_WRONLY | O_CLOEXEC);
   } else {
-    // A symbolic link stays one: its target is what gets replaced.
+    // A symbolic link is kept: its target is replaced.
     const std::filesystem::path real = std::filesystem::weakly_canonical(file_, ec);
     if (!ec) target_ = real;
     open_temporary();
   }
   if (fd_ < 0) {
     const int error = errno;
-    temporary_.clear();  // not ours
+    temporary_.clear();  // not created here
     fail("cannot be written", error);
   }
 }
@@ -51,16 +51,16 @@ void AtomicFile::open_temporary() {
   struct stat old {};
   const bool replaces = ::stat(target_.c_str(), &old) == 0;
   const mode_t mode = replaces ? old.st_mode & 0777 : 0666;
-  // In a container every run may have the same process number, and a killed one leaves its temporary file. It
-  // may as well be that of a process in another container, which is still writing: so it stays.
+  // In containers all runs may have one process number. An existing temporary file is kept: a process in
+  // another container may still write it.
   for (int i = 0; i < kMaxLeftBehind; ++i) {
     temporary_ = target_;
     temporary_ += ".tmp" + std::to_string(::getpid()) + (i > 0 ? "." + std::to_string(i) : "");
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd_ >= 0 || errno != EEXIST) break;
   }
-  // Restores the bits that the umask took away. Where a file system knows no modes that fails, and does no
-  // harm: open() gave no more than the old ones.
+  // Restores the bits that the umask removed. A failure on a file system without modes is harmless: open()
+  // gave no more than the old bits.
   if (fd_ >= 0 && replaces) static_cast<void>(::fchmod(fd_, mode));
 }
 
@@ -83,9 +83,9 @@ void AtomicFile::write(std::string_view bytes) {
 }
 
 void AtomicFile::commit(bool durable) {
-  // A pipe or a device has nothing to flush and says EINVAL or EROFS.
+  // Pipes and devices cannot be flushed (EINVAL or EROFS).
   if (durable && !temporary_.empty() && ::fsync(fd_) != 0) fail("cannot be written", errno);
-  // Closing is where some file systems report a full disk.
+  // Some file systems report a full disk on closing.
   if (::close(std::exchange(fd_, -1)) != 0) fail("cannot be written", errno);
   if (temporary_.empty()) return;
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail("cannot be replaced", errno);
@@ -93,7 +93,7 @@ void AtomicFile::commit(bool durable) {
   if (!durable) return;
   const auto folder = target_.has_parent_path() ? target_.parent_path() : std::filesystem::path(".");
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;  // the file is there; when its name reaches the disk is up to the system
+  if (fd < 0) return;  // the file exists; the system writes its name to the disk later
   ::fsync(fd);
   ::close(fd);
 }
@@ -111,7 +111,7 @@ void check_writable(const std::filesystem::path& file) {
   }
   const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   if (!std::filesystem::is_directory(folder, ec)) {
-    throw Error(file.string() + ": there is no folder " + folder.string() + "; make it first");
+    throw Error(file.string() + ": the folder " + folder.string() + " does not exist; create it");
   }
   const bool exists = std::filesystem::exists(file, ec);
   if (::access(exists ? file.c_str() : folder.c_str(), W_OK) != 0) {

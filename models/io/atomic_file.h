@@ -5,42 +5,37 @@
 // Writing files.
 namespace lariat {
 
-// Writes all of it to a descriptor, or returns the errno of what failed; 0: done. A write that takes nothing
-// and gives no reason counts as EIO.
+// Writes all of `content` to a descriptor. Returns 0, or the errno of a failure (EIO without a reason).
 int write_all(int fd, std::string_view content);
 
-// A file that appears whole or not at all: what is written goes into a temporary file beside it, which
-// commit() puts in its place. Whatever ends the program before that leaves what was there; if it is a signal,
-// the temporary file (NAME.tmp<process>) stays too. A file that is replaced keeps its permissions, a new one
-// has those that the umask leaves. A symbolic link to a file stays one, and the file is replaced; one that
-// leads nowhere is replaced itself. Something that is not a regular file (a pipe, a device) is written to
-// directly. Everything throws Error naming the file.
+// A file that appears whole or not at all: data go to a temporary file next to it (NAME.tmp<process>), which
+// commit() renames. Without commit() the old file stays; after a signal, so does the temporary file. A
+// replaced file keeps its permissions; a new file follows the umask. A symbolic link to a file stays, a
+// dangling one is replaced. Pipes and devices are written directly. Throws Error naming the file.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path file);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
-  ~AtomicFile();  // without commit(): removes what was written
+  ~AtomicFile();  // without commit(): removes the written data
 
   void write(std::string_view bytes);
-  // durable: returns when all of it is on the disk, so that not even a power failure right after it leaves a
-  // file without its content.
+  // durable: returns after all data are on the disk, so that a power failure cannot leave an empty file.
   void commit(bool durable = false);
 
  private:
-  void open_temporary();  // leaves errno where fd_ stays -1
+  void open_temporary();  // on failure sets errno, and fd_ stays -1
   void close_and_remove() noexcept;
   [[noreturn]] void fail(const char* what, int error);
 
-  std::filesystem::path file_, target_, temporary_;  // as given; behind links; empty: written to directly
+  std::filesystem::path file_, target_, temporary_;  // as given; links resolved; empty: direct
   int fd_ = -1;
 };
 
-// Writes a whole file or leaves what was there.
+// Writes a whole file or keeps the old one.
 void write_file_atomically(const std::filesystem::path& file, std::string_view content);
 
-// Throws Error when a file of this name could not be written (it is a folder, there is no such folder, no
-// permission), so that hours of work are not done for nothing.
+// Throws Error if the file cannot be written (a folder, no such folder, no permission), before long work.
 void check_writable(const std::filesystem::path& file);
 
 }  // namespace lariat

@@ -38,8 +38,8 @@ std::optional<double> number_in(const Json& value, double lo, double hi) {
 std::string range(int64_t lo, int64_t hi) { return fmt::format("an integer from {} to {}", lo, hi); }
 std::string range(double lo, double hi) { return fmt::format("a number from {:.10g} to {:.10g}", lo, hi); }
 
-// Text in which NaN, Infinity and numbers beyond a double, which Python writes, are strings: an error for a
-// caller that wants a number there, and nothing where no caller reads the key.
+// Quotes NaN, Infinity and numbers beyond a double, which Python writes: an error for a caller that wants a
+// number, harmless under an unread key.
 std::string with_quoted_infinities(std::string_view text) {
   std::string out;
   bool in_string = false;
@@ -120,7 +120,7 @@ JsonFields::JsonFields(const Json& object, std::string file, std::string prefix,
       prefix_(std::move(prefix)),
       wording_(std::move(wording)) {
   if (object.is_object()) return;
-  if (!prefix_.empty()) prefix_.pop_back();  // its dot
+  if (!prefix_.empty()) prefix_.pop_back();  // the prefix's dot
   throw Error(wording_(file_, prefix_, &object, "expected an object"));
 }
 
@@ -141,7 +141,7 @@ void JsonFields::fail(std::string_view key, const std::string& what) const {
   throw Error(message(key, what));
 }
 
-// `convert` gives nullopt for a value that is not `expected`.
+// `convert` returns nullopt for a value that is not `expected`.
 template <class T, class Convert>
 std::optional<T> JsonFields::read(std::string_view key, const Convert& convert,
                                   const std::string& expected) const {

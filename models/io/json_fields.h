@@ -14,34 +14,30 @@ namespace lariat {
 
 inline constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 
-// A small JSON file (kMaxConfigBytes at most) whose outermost value is an object and in which no object names
-// a key twice. Throws Error naming the file.
+// Reads a JSON object without repeated keys, of at most kMaxConfigBytes. Throws Error naming the file.
 nlohmann::json read_json_object(const std::filesystem::path& file);
 
-// Parses such a text in memory; `name` stands for the file in errors. NaN and Infinity, and numbers beyond a
-// double, become strings.
+// Parses such a text in memory; errors name `name`. NaN, Infinity and numbers beyond a double become strings.
 nlohmann::json parse_json_object(std::string_view text, const std::string& name);
 
-// Whether there is a value, and neither null, false, 0 nor an empty list, object or text, which mostly say no
-// more than a key that is not there.
+// False for null, false, 0 and an empty list, object or string, which mostly mean the same as a missing key.
 bool is_set(const nlohmann::json* value);
 
-// Whether `names`, with a space between them, has this one: for lists of keys.
+// True if `names`, separated by spaces, contains `name`: for lists of keys.
 bool has_name(std::string_view names, std::string_view name);
-// The same for names in which a * in front or at the end stands for anything.
+// The same, where * at the beginning or end of a name matches anything.
 bool has_match(std::string_view names, std::string_view name);
 
-// The parts of `text` between the separators, at least one; they point into it.
+// Parts of `text` between the separators, at least one; they point into `text`.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-// The members of one JSON object of an untrusted file. A key that is absent or null reads as nullopt, or is
-// an Error where it is needed; a value of the wrong type or outside [lo, hi] is an Error of one line that
-// names the file and the key. The object remembers which of its keys were asked for, so that a reader can say
-// what it passed over; copies share that memory.
+// Members of one JSON object of an untrusted file. A missing or null key reads as nullopt, or is an Error if
+// required. A value of the wrong type or outside [lo, hi] is an Error of one line naming file and key. The
+// object records which keys were read, so that a reader can report ignored keys; copies share the record.
 class JsonFields {
  public:
-  // The line that an Error is made of: something is wrong with the member `path` ("rope_scaling.factor",
-  // "decoder.decoders[3].type"; "": the object itself) of `file`, whose value is null where there is none.
+  // Error line about the member `path` ("rope_scaling.factor", "decoder.decoders[3].type"; "": the object
+  // itself) of `file`; value: nullptr if missing.
   using Wording = std::function<std::string(const std::string& file, const std::string& path,
                                             const nlohmann::json* value, const std::string& what)>;
   // FILE: "PATH" is VALUE; WHAT
@@ -51,15 +47,15 @@ class JsonFields {
   static std::string with_key(const std::string& file, const std::string& path, const nlohmann::json* value,
                               const std::string& what);
 
-  // `object` must outlive this. `prefix` names it inside the file: "rope_scaling." or "". Throws Error when
-  // it is no object.
+  // `object` must outlive this. prefix: path in the file, "rope_scaling." or "". Throws Error for other
+  // types.
   JsonFields(const nlohmann::json& object, std::string file, std::string prefix = "",
              Wording wording = with_value);
 
-  bool present(std::string_view key) const;  // there, null included
+  bool present(std::string_view key) const;  // null included
   bool has(std::string_view key) const { return find(key) != nullptr; }
-  const nlohmann::json* find(std::string_view key) const;    // nullptr: absent or null
-  void pass_over(std::string_view key) const { find(key); }  // its value changes nothing here
+  const nlohmann::json* find(std::string_view key) const;    // nullptr: missing or null
+  void pass_over(std::string_view key) const { find(key); }  // marks a key without effect as read
 
   std::optional<int64_t> integer(std::string_view key, int64_t lo, int64_t hi) const;
   std::optional<double> number(std::string_view key, double lo, double hi) const;
@@ -67,12 +63,12 @@ class JsonFields {
   std::optional<std::string> string(std::string_view key) const;
   std::optional<std::vector<double>> numbers(std::string_view key, double lo, double hi) const;
   std::optional<std::vector<std::string>> strings(std::string_view key) const;
-  // One integer or a list of them, as eos_token_id may be.
+  // One integer or a list, as in eos_token_id.
   std::optional<std::vector<int64_t>> integers(std::string_view key, int64_t lo, int64_t hi) const;
   std::optional<JsonFields> object(std::string_view key) const;
   std::optional<std::vector<JsonFields>> objects(std::string_view key) const;  // a list of objects
 
-  // Reads a key without which the file is of no use.
+  // Required keys: throw Error if missing.
   int64_t need_integer(std::string_view key, int64_t lo, int64_t hi) const {
     return need(key, integer(key, lo, hi), "an integer");
   }
@@ -87,13 +83,13 @@ class JsonFields {
   }
 
   std::vector<std::string> keys() const;
-  // The keys of which no value was asked for so far, in the object's order.
+  // Keys that were not read so far, in the object's order.
   std::vector<std::string> unread_keys() const;
-  bool holds_object(std::string_view key) const;  // which is not to ask for it
+  bool holds_object(std::string_view key) const;  // does not mark the key as read
   const std::string& file() const { return file_; }
   std::string path(std::string_view key) const { return prefix_ + std::string(key); }
 
-  // The line that says what is wrong, in the wording of this object's file; fail() throws it as an Error.
+  // Error line in the wording of this object's file; fail() throws it.
   std::string message(std::string_view key, const std::string& what) const;
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;
 
@@ -105,7 +101,7 @@ class JsonFields {
     if (!value) fail(key, std::string("expected ") + expected);
     return *std::move(value);
   }
-  const nlohmann::json* list(std::string_view key, const char* of) const;  // nullptr: absent or null
+  const nlohmann::json* list(std::string_view key, const char* of) const;  // nullptr: missing or null
 
   const nlohmann::json* object_;
   std::shared_ptr<std::set<std::string, std::less<>>> read_keys_;

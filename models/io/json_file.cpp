@@ -13,13 +13,13 @@ namespace lariat {
 namespace {
 
 constexpr int kMaxJsonDepth = 64;
-// Four times what the largest vocabularies known need (256 k tokens, 600 k merges in lists of two).
+// Four times the largest vocabularies known (256 k tokens, 600 k merges in lists of two).
 constexpr size_t kMaxKeys = size_t{1} << 21, kMaxValues = size_t{1} << 23;
-constexpr size_t kMaxOrderedKeys = 128;  // of one object
+constexpr size_t kMaxOrderedKeys = 128;  // per object
 
-// nlohmann's parser recurses when it destroys deep values, and makes some 16 to 100 bytes of each value in
-// the text, so depth and number are bounded before it sees it. Returns how many keys the text has if it is
-// JSON, its colons outside strings, and in `most` how many of them one object has.
+// nlohmann's parser destroys deep values recursively and needs 16 to 100 bytes per value: depth and number
+// are bounded first. Returns the number of keys if the text is JSON (colons outside strings), and in `most`
+// the largest number in one object.
 size_t check_outline(std::string_view text, const std::string& name, size_t* most = nullptr) {
   size_t keys = 0, commas = 0;
   size_t keys_of[kMaxJsonDepth + 1] = {};  // by depth
@@ -65,7 +65,7 @@ size_t count_members(const Json& value) {
   return count;
 }
 
-// Says which key it was; the text is known to be JSON.
+// Throws Error naming the repeated key of a valid JSON text.
 [[noreturn]] void name_repeated_key(std::string_view text, const std::string& name) {
   std::vector<std::set<std::string>> open;
   const auto watch = [&](int /*depth*/, nlohmann::json::parse_event_t event, nlohmann::json& value) {
@@ -73,12 +73,12 @@ size_t count_members(const Json& value) {
     if (event == Event::object_start) open.emplace_back();
     if (event == Event::object_end) open.pop_back();
     if (event == Event::key && !open.back().insert(value.get<std::string>()).second)
-      throw Error(fmt::format("{}: the key \"{:.60}\" stands twice in one object; remove one", name,
+      throw Error(fmt::format("{}: the key \"{:.60}\" occurs twice in one object; remove one", name,
                               value.get<std::string>()));
     return true;
   };
   const nlohmann::json unused = nlohmann::json::parse(text, watch);
-  throw Error(name + ": a key stands twice in one object; remove one");
+  throw Error(name + ": a key occurs twice in one object; remove one");
 }
 
 template <class Json>
@@ -88,14 +88,14 @@ Json parse(std::string_view text, const std::string& name, size_t keys) {
     value = Json::parse(text);
   } catch (const nlohmann::json::exception& e) {
     std::string what = e.what();
-    // nlohmann prefixes "[json.exception.parse_error.101] "; the sentence after it is what helps.
+    // nlohmann prefixes "[json.exception.parse_error.101] "; only the sentence after it helps.
     if (const size_t end = what.find("] "); end != std::string::npos) what.erase(0, end + 2);
     for (char& c : what) {
       if (c == '\n' || c == '\r') c = ' ';
     }
     throw Error(fmt::format("{}: not valid JSON ({})", name, what.substr(0, 200)));
   }
-  // The parser keeps one of two equal keys, so that members are missing then.
+  // The parser keeps one of two equal keys: members are then missing.
   if (count_members(value) != keys) name_repeated_key(text, name);
   return value;
 }
@@ -112,8 +112,8 @@ nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::stri
   size_t most = 0;
   const size_t keys = check_outline(text, name, &most);
   if (most > kMaxOrderedKeys) {
-    throw Error(fmt::format("{}: {} keys, more than the {} that an object of such a file may have", name,
-                            most, kMaxOrderedKeys));
+    throw Error(
+        fmt::format("{}: {} keys in one object, more than the limit of {}", name, most, kMaxOrderedKeys));
   }
   return parse<nlohmann::ordered_json>(text, name, keys);
 }

@@ -22,15 +22,15 @@
 namespace lariat {
 namespace {
 
-// The maps that a signal handler may read: plain memory that is published by `begin`.
+// Mappings that a signal handler may read: plain memory, published by `begin`.
 struct Mapping {
   std::atomic<const char*> begin{nullptr};
   size_t bytes = 0;
-  char* message = nullptr;  // the whole line; strdup, so that it is one pointer
+  char* message = nullptr;  // the whole line, from strdup
 };
 
 Mapping g_mappings[1024];
-std::mutex g_mutex;  // held to change g_mappings
+std::mutex g_mutex;  // guards changes of g_mappings
 std::string (*g_line)(const std::string& error) = nullptr;
 static_assert(std::atomic<const char*>::is_always_lock_free, "a signal handler reads it");
 
@@ -40,17 +40,16 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
     const char* begin = mapping.begin.load(std::memory_order_acquire);
     if (begin == nullptr || address < begin || address >= begin + mapping.bytes) continue;
     const ssize_t written = ::write(STDERR_FILENO, mapping.message, std::strlen(mapping.message));
-    static_cast<void>(written);  // if that fails there is no other way to tell
+    static_cast<void>(written);  // a failure cannot be reported
     ::_exit(1);
   }
-  std::signal(signal, SIG_DFL);  // not of a mapping: the read is repeated and ends the program
+  std::signal(signal, SIG_DFL);  // no mapping's address: the repeated read ends the program
 }
 
 void register_mapping(const void* data, size_t bytes, const std::filesystem::path& file) {
   if (g_line == nullptr) return;
-  const std::string message =
-      g_line(file.string() +
-             ": could not be read any more: it was cut short while in use, or its disk fails; copy it again");
+  const std::string message = g_line(
+      file.string() + ": could not be read: it was truncated while in use, or its disk fails; copy it again");
   const std::lock_guard lock(g_mutex);
   for (Mapping& mapping : g_mappings) {
     if (mapping.begin.load() != nullptr) continue;
@@ -73,7 +72,7 @@ void unregister_mapping(const void* data) {
   }
 }
 
-// The unit in which the system maps and gives back.
+// Page size of mappings.
 size_t page_bytes() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
@@ -99,7 +98,7 @@ MappedFile::MappedFile(const std::filesystem::path& file, Access access) {
   }
   size_ = static_cast<size_t>(status.st_size);
   if (size_ > 0) {
-    // NORESERVE: of a private mapping only what is written takes memory, which is rarely all of it.
+    // NORESERVE: a private mapping takes memory only for written pages, rarely for all.
     const bool own = access == Access::kPrivate;
     void* mapped = ::mmap(nullptr, size_, own ? PROT_READ | PROT_WRITE : PROT_READ,
                           own ? MAP_PRIVATE | MAP_NORESERVE : MAP_PRIVATE, fd, 0);
@@ -135,7 +134,7 @@ void MappedFile::populate(size_t begin, size_t end, const std::function<void(siz
   const size_t page = page_bytes();
   for (size_t start = begin; start < end; start += kStep) {
     const size_t stop = std::min(end, start + kStep);
-    // Ask for the step after this one before waiting for this one, so that the disk never idles.
+    // Requests the next step before waiting for this one: the disk never idles.
     const size_t first = start / page * page;
     ::madvise(const_cast<std::byte*>(data_) + first, std::min(end - first, 2 * kStep), MADV_WILLNEED);
     for (size_t at = start; at < stop; at += page) {

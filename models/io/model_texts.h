@@ -19,36 +19,34 @@ namespace tok {
 struct Pipeline;
 }
 
-// The texts of a model, its settings and vocabularies, by the names that they have in a Hugging Face folder
-// ("config.json", "tokenizer.json", ...). Nothing is opened before it is asked for.
+// Texts of a model, its settings and vocabularies, by their names in a Hugging Face folder ("config.json",
+// "tokenizer.json", ...). Files are opened on demand.
 class ModelTexts {
  public:
-  // Of a folder, or of a config file alone: a config.json has what lies beside it, another has nothing.
+  // A folder, or a config file: a config.json gives access to its folder, another file does not.
   ModelTexts(std::filesystem::path path);  // NOLINT(google-explicit-constructor): a folder is its texts
 
-  // Texts of one file that holds them in another form: each is made on demand, as its bytes or as the JSON
-  // that these would hold. Errors name the file.
+  // Texts from one file in another format: each is made on demand, as bytes or as JSON. Errors name the file.
   using Made = std::variant<std::string, nlohmann::json>;
   using Makers = std::map<std::string, std::function<Made()>, std::less<>>;
-  // Reads a vocabulary without a text of this kind into the parts of a tokenizer. Throws Error naming the
-  // file.
+  // Reads a vocabulary that has no text into the parts of a tokenizer. Throws Error naming the file.
   using Vocabulary = std::function<void(tok::Pipeline&)>;
   ModelTexts(std::filesystem::path path, Makers makers, Vocabulary vocabulary = {},
              JsonFields::Wording wording = {});
 
   const std::filesystem::path& path() const { return path_; }
-  // What errors call the text.
+  // Path of a text in errors.
   std::filesystem::path file(std::string_view name) const;
   bool has(std::string_view name) const;
-  const Vocabulary& vocabulary() const { return vocabulary_; }  // empty: a text holds it
+  const Vocabulary& vocabulary() const { return vocabulary_; }  // empty: the vocabulary is a text
   // Wording of errors about a member of a text.
   JsonFields::Wording wording(JsonFields::Wording plain) const { return wording_ ? wording_ : plain; }
-  // Its bytes, at most so many. Throws Error naming the file.
+  // A text's bytes, at most `max_bytes`. Throws Error naming the file.
   std::string read(std::string_view name, uint64_t max_bytes) const;
-  // The text as JSON, as read_json reads a file. For a large text with a single reader.
+  // A text as JSON, as from read_json. For a large text with a single reader.
   nlohmann::json json(std::string_view name) const;
-  // The JSON object of settings (kMaxConfigBytes at most), parsed by the first caller and shared by all
-  // copies of these texts. Throws Error naming the file.
+  // A JSON object of settings (at most kMaxConfigBytes), parsed on the first call and shared by all copies of
+  // these texts. Throws Error naming the file.
   const nlohmann::json& object(std::string_view name) const;
 
  private:

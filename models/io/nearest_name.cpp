@@ -13,7 +13,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// How many letters are wrong, missing or too many, or stand in each other's place (Damerau and Levenshtein).
+// Damerau-Levenshtein distance: wrong, missing, extra and swapped letters.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -32,14 +32,14 @@ size_t distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_name(std::string_view typed, std::span<const std::string> known) {
-  constexpr size_t kLongest = 100;  // bytes; what is longer was no name
-  constexpr size_t kTelling = 3;    // letters of a beginning or an end
+  constexpr size_t kLongest = 100;  // bytes; a longer word is not a name
+  constexpr size_t kTelling = 3;    // letters of a prefix or suffix
   const std::string word = lower(typed);
   if (word.empty() || word.size() > kLongest) return "";
   std::string nearest;
   const std::string_view ending =
       std::string_view(word).substr(std::min(word.find_first_not_of('-'), word.size()));
-  // A mere beginning or end counts as one wrong letter; of two such the shorter rest wins.
+  // A mere prefix or suffix counts as one wrong letter; of two, the shorter rest wins.
   std::pair least(word.size() / 3 + 1, size_t{0});
   for (const std::string& name : known) {
     const std::string other = lower(name);

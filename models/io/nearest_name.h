@@ -5,8 +5,8 @@
 
 namespace lariat {
 
-// Finds which of `known` somebody meant who wrote something else: one that begins or ends with it or that it
-// begins with, else the one with the fewest letters wrong, case aside. "" where none is near.
+// Finds the name in `known` that a misspelt `typed` meant: with a common prefix or suffix, else with the
+// fewest wrong letters, ignoring case. "": no name is near.
 std::string nearest_name(std::string_view typed, std::span<const std::string> known);
 
 }  // namespace lariat

@@ -18,7 +18,7 @@ namespace {
 
 bool is_stdin(const std::filesystem::path& file) { return file == "-"; }
 
-// Reads the rest of `in`, which errors call `name`.
+// Reads the rest of `in`; errors name `name`.
 std::string read_all(std::istream& in, const std::string& name, uint64_t max_bytes) {
   std::string text;
   char chunk[1 << 16];
@@ -69,7 +69,7 @@ std::string read_file(const std::filesystem::path& file, uint64_t max_bytes) {
 }
 
 std::string_view without_bom(std::string_view text, const std::string& name) {
-  // Without a mark every second byte of English, and of JSON's outline, is zero.
+  // UTF-16 without a mark: every second byte of English, and of JSON's punctuation, is zero.
   const bool zeros = text.size() >= 4 && (text[0] == 0) == (text[2] == 0) &&
                      (text[1] == 0) == (text[3] == 0) && (text[0] == 0) != (text[1] == 0);
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF") || zeros)

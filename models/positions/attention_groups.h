@@ -8,22 +8,21 @@
 
 namespace lariat {
 
-// Consecutive sequences of a step whose tokens see the same ranges; no ranges: all keys up to the token's
-// own, or the layer's window.
+// Consecutive sequences with equal visible ranges; no ranges: keys up to the token's own, or the window.
 struct VisibleGroup {
   std::span<const VisibleRange> ranges;
   size_t n_sequences = 0;
 };
 
-// The key ranges of a step, made once for all layers of one RoPE and one window.
+// Key ranges of a step, built once for all layers of one RoPE and one window.
 class AttentionGroups {
  public:
   explicit AttentionGroups(const ModelSpec& spec);
 
-  // The groups of a step with these activations, which must outlive their use.
+  // Builds the groups of a step; `activations` must outlive their use.
   void build(const Step& step, std::span<const VisibleGroup> visible, const Activations& activations);
   std::span<const AttentionGroup> of(const AttentionSpec& attention) const;
-  // The table that second keys are rotated by; null: no sequence stores any.
+  // cos/sin table of the second keys; nullptr: no sequence stores second keys.
   const RopeTable* second_rope() const { return second_rope_; }
 
  private:
@@ -35,7 +34,7 @@ class AttentionGroups {
     int rope;
     int64_t window;
     std::vector<AttentionGroup> groups;
-    std::vector<std::array<KeyRange, Backend::kMaxRanges>> ranges;  // of each group
+    std::vector<std::array<KeyRange, Backend::kMaxRanges>> ranges;  // per group
   };
   void add_group(Kind& kind, const AttentionGroup& group, std::span<const VisibleRange> visible,
                  const Activations& activations) const;

@@ -6,7 +6,7 @@
 namespace lariat {
 namespace {
 
-// Keys stand at their place in their chunk of s tokens. No distance is beyond s + w - 1.
+// A key's position is its index in its chunk of s tokens. No distance exceeds s + w - 1.
 PositionMethod make_dca(std::span<const int64_t> values, int64_t) {
   const int64_t s = values[0], w = values[1], farthest = s + w - 1;
   if (w > s) throw UsageError("a window larger than the chunk");
@@ -21,7 +21,7 @@ PositionMethod make_dca(std::span<const int64_t> values, int64_t) {
 
 }  // namespace
 
-// Dual chunk attention (arXiv 2402.17463). Together the two defaults are the trained length.
+// Dual chunk attention (arXiv 2402.17463). The two defaults add up to the trained length.
 PositionRow dca_row() {
   return {"dca",
           {{"chunk", [](int64_t trained, int64_t) { return trained - trained / 4; }},

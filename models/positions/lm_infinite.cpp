@@ -3,7 +3,7 @@
 namespace lariat {
 namespace {
 
-// The last w keys, and of those before them the first n, stored a second time and unrotated, at distance w.
+// The last w keys, and the first n before them, stored again unrotated, at distance w.
 PositionMethod make_lm_infinite(std::span<const int64_t> values, int64_t) {
   const int64_t n = values[0], w = values[1];
   KeyEdge sinks_end = nearer(w);

@@ -16,7 +16,7 @@
 namespace lariat {
 namespace {
 
-// No value is larger, so that sums of a few are places still.
+// Largest value: sums of a few are still valid positions.
 constexpr int64_t kMostValue = KeyEdge::kUnbounded / 8;
 constexpr double kMostTemperature = 100;
 constexpr std::string_view kTemperature = "temperature=";
@@ -41,17 +41,17 @@ std::string names_of(const auto& all, std::string_view separator) {
 const PositionRow& row_named(std::string_view name, std::string_view text) {
   const auto row = std::ranges::find(rows(), name, &PositionRow::name);
   if (row == rows().end())
-    fail(text, fmt::format("no method is called \"{}\"; known: {}", name, known_position_methods(", ")));
+    fail(text, fmt::format("unknown method \"{}\"; known: {}", name, known_position_methods(", ")));
   return *row;
 }
 
-// Takes "key=value" into `values`.
+// Parses "key=value" into `values`.
 void read_value(const PositionRow& row, std::string_view part, std::string_view text,
                 std::vector<std::optional<int64_t>>& values) {
   const size_t equals = std::min(part.find('='), part.size());
   const auto key = std::ranges::find(row.keys, part.substr(0, equals), &PositionKey::name);
   if (key == row.keys.end()) {
-    fail(text, fmt::format("\"{}\" is no setting of {}; expected NAME=N with one of {}, temperature", part,
+    fail(text, fmt::format("\"{}\" is not a setting of {}; expected NAME=N with one of {}, temperature", part,
                            row.name, names_of(row.keys, ", ")));
   }
   std::optional<int64_t>& value = values[static_cast<size_t>(key - row.keys.begin())];
@@ -70,8 +70,8 @@ void read_value(const PositionRow& row, std::string_view part, std::string_view 
   }
 }
 
-// By the token's place and not by what the text has become, so that it depends on no steps: as for Llama 2 in
-// ReRoPE, as YaRN's on queries and keys, or a number.
+// Depends on the token's position, not on the text so far, hence not on steps: as for Llama 2 in ReRoPE, as
+// YaRN on queries and keys, or a constant.
 std::function<double(int64_t, double)> read_temperature(std::string_view given, int64_t trained,
                                                         std::string_view text) {
   const double l0 = std::max(static_cast<double>(trained), 2.0);
@@ -167,14 +167,14 @@ std::function<double(double length)> stretch_behind(int64_t window, int64_t valu
 void check_position_method(const PositionMethod& method, const ModelSpec& spec) {
   if (method.ranges.empty()) return;
   const auto refuse = [&](std::string_view what) {
-    fail(method.name, fmt::format("a {} has {}, which no method replaces; use none", spec.family, what));
+    fail(method.name, fmt::format("not supported: a {} has {}; use none", spec.family, what));
   };
   if (!spec.has_rope()) refuse("ALiBi");
   if (!spec.mrope_axes.empty()) refuse("positions of three parts (M-RoPE)");
   for (const LayerSpec& layer : spec.layers) {
     if (layer.attention.latent) refuse("latent attention");
-    if (layer.attention.sliding_window > 0) refuse("sliding windows of its own");
-    if (layer.attention.rope > 0) refuse("layers with a RoPE of their own");
+    if (layer.attention.sliding_window > 0) refuse("sliding windows");
+    if (layer.attention.rope > 0) refuse("layers with a second RoPE");
   }
 }
 

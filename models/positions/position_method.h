@@ -13,33 +13,31 @@ namespace lariat {
 struct ModelSpec;
 struct RopeScaling;
 
-// Distances at which tokens see keys, where these are not how far the two are apart: what takes a model
-// beyond its trained length without another frequency (docs/context-extension.md). A key is cached rotated to
-// one position for good, or to two; a token turns its query to a position of its own for each range of keys,
-// and the difference of the two is the distance. None depends on how a text is cut into steps, but for a
-// stretch that follows the length, as a dynamic scale does.
+// Attention at other distances than the tokens' own: extends a model beyond its trained length with unchanged
+// frequencies (docs/context-extension.md). A key is cached rotated to one or two fixed positions. A token
+// rotates its query to a separate position for each range of keys; the difference to the key is the distance.
+// Distances do not depend on steps, except by a stretch that follows the length, like a dynamic scale.
 struct PositionMethod {
-  // Of the token at a place of its sequence, in a text of that stretch; empty: the place itself.
+  // Position of the token at index `place` of its sequence, in a text of that stretch; empty: the index.
   using Positions = std::function<double(int64_t place, double stretch)>;
 
-  std::string name{};                  // with all its values, "dca/chunk=6144/window=2048"; empty: no method
-  std::vector<Positions> positions{};  // for each table of `ranges`; the first is that of keys as well
+  std::string name{};                  // with all values, "dca/chunk=6144/window=2048"; empty: no method
+  std::vector<Positions> positions{};  // one per table of `ranges`; the first is also the keys'
   std::vector<VisibleRange> ranges{};
   std::vector<VisibleRange> unstretched{};  // `ranges` at a stretch of 1; empty: `ranges`
-  // What far distances are divided by in a text of that length, on its scale step; only second keys are moved
-  // when it changes. Empty: 1.
+  // Divisor of far distances for a length (a scale step); a change moves only second keys. Empty: 1.
   std::function<double(double length)> stretch{};
-  // Factor of the whole query of the token at a place, in a text of that stretch; empty: 1.
+  // Factor of the whole query of the token at index `place`, at a stretch; empty: 1.
   std::function<double(int64_t place, double stretch)> temperature{};
-  // The RoPE of far keys, for the frequencies of near keys. Second keys are rotated by `inv_freq`, and so are
-  // the queries by table 1, with `phases` added to their angles. Empty: far keys have the frequencies of near
+  // RoPE of far keys, for the frequencies of near keys. Second keys are rotated by `inv_freq`, and so are the
+  // queries by table 1, with `phases` added to their angles. Empty: far keys have the frequencies of near
   // keys.
   struct FarRope {
     std::vector<double> inv_freq, phases;
   };
   std::function<FarRope(std::span<const double> inv_freq, const RopeScaling& rope, double stretch)> far{};
 
-  // Places whose keys no token at place p or behind it sees, [first, last).
+  // Indices [first, last) of keys that no token at index p or later sees.
   struct Places {
     int64_t first, last;
   };
@@ -49,19 +47,17 @@ struct PositionMethod {
   }
 };
 
-// "dca", or "dca/chunk=6144/window=2048/temperature=log"; "none" and nothing: no method. What is not given
-// follows from the trained length and, where a value depends on how far the method is to reach, from the
-// longest sequence that there may be (0: not known). Throws UsageError.
+// Parses "dca", or "dca/chunk=6144/window=2048/temperature=log"; "none" or empty: no method. Defaults follow
+// from the trained length and, for some methods, from the longest sequence (0: unknown). Throws UsageError.
 PositionMethod parse_position_method(std::string_view text, int64_t trained, int64_t longest);
-// The same of the value of each of a row's keys, in their order, 0 where one has none; temperature: "log",
-// "length" or a factor, empty: none.
+// The same from the row's values in order (0: none). temperature: "log", "length" or a factor; empty: none.
 PositionMethod make_position_method(std::string_view name, std::span<const int64_t> values,
                                     std::optional<std::string_view> temperature, int64_t trained);
 std::string known_position_methods(std::string_view separator);
-// Whether it begins with the name of a method, which none is not.
+// True if `text` begins with the name of a method; "none" is not a method.
 bool is_position_method(std::string_view text);
 
-// Throws UsageError where layers of the model place their tokens in another way than by RoPE over all keys.
+// Throws UsageError if a layer of the model does not use RoPE over all keys.
 void check_position_method(const PositionMethod& method, const ModelSpec& spec);
 
 }  // namespace lariat

@@ -5,15 +5,15 @@
 
 #include "models/positions/position_method.h"
 
-// The table of methods: each is a file position_<name>.cpp.
+// The table of methods: each is a file of this folder.
 namespace lariat {
 
-// The value of a key's first word; "auto" follows the length.
+// Value of a key's first word; "auto" follows the length.
 inline constexpr int64_t kAuto = -1;
 
 struct PositionKey {
   std::string_view name;
-  // Its value where none is given; null: 0, which says that there is none.
+  // Default value; nullptr: 0, which means none.
   int64_t (*usual)(int64_t trained, int64_t longest);
   std::vector<std::string_view> words{};  // that it may be in place of a number: values kAuto, kAuto - 1, ...
   bool numbers = true;
@@ -22,8 +22,8 @@ struct PositionKey {
 struct PositionRow {
   std::string_view name;
   std::vector<PositionKey> keys;
-  // With a value, at least 1 or of a word where one is given or usual, for each of the keys. Throws
-  // UsageError, which the parser puts the name before.
+  // One value per key: at least 1, or of a word; 0: none. Throws UsageError; the parser adds the method's
+  // name.
   PositionMethod (*make)(std::span<const int64_t> values, int64_t trained);
 };
 
@@ -36,8 +36,7 @@ PositionRow lm_infinite_row();
 PositionRow jet_long_row();
 PositionRow jet_long_freq_row();
 
-// Edges of ranges: the text's beginning, and behind the key at distance d, which is seen with what is nearer
-// from `nearer(d + 1)` on.
+// Edges of ranges: the text's beginning, and after the key at distance d (nearer(d + 1) includes that key).
 inline constexpr KeyEdge kTextBegin{0, 1, 0, 0};
 inline KeyEdge nearer(int64_t d) { return {.offset = static_cast<int32_t>(1 - d)}; }
 inline constexpr KeyEdge kOwnEnd{1};
@@ -47,8 +46,8 @@ inline std::vector<VisibleRange> unstretched_ranges() {
   return {{kTextBegin, kOwnEnd, 0}, {kTextBegin, kTextBegin, 1, 2}};
 }
 
-// What keys beyond a window have their distances divided by: `value`, or for kAuto what brings the farthest
-// to the trained length, 1 where it is no longer. Throws UsageError where the window leaves no room for that.
+// Divisor of distances beyond a window: `value`, or for kAuto the divisor that brings the farthest key to the
+// trained length, at least 1. Throws UsageError if the window is not below the trained length.
 std::function<double(double length)> stretch_behind(int64_t window, int64_t value, int64_t trained);
 
 }  // namespace lariat

@@ -5,8 +5,8 @@
 namespace lariat {
 namespace {
 
-// The last w keys as they are. Those before them, stored a second time: unrotated, so that all are at
-// distance w, or with k at a k-th of their positions, which adds a k-th of what the distance has beyond w.
+// The last w keys are unchanged. Earlier keys are stored again: unrotated, all at distance w, or with k at
+// 1/k of their positions, which adds 1/k of the distance beyond w.
 PositionMethod make_rerope(std::span<const int64_t> values, int64_t trained) {
   const auto w = static_cast<double>(values[0]);
   const KeyEdge near = nearer(values[0]);
@@ -22,7 +22,7 @@ PositionMethod make_rerope(std::span<const int64_t> values, int64_t trained) {
 
 }  // namespace
 
-// ReRoPE and its leaky form (github.com/bojone/rerope).
+// ReRoPE and leaky ReRoPE (github.com/bojone/rerope).
 PositionRow rerope_row() {
   return {"rerope",
           {{"window", [](int64_t trained, int64_t) { return trained / 4; }}, {"k", nullptr, {"auto"}}},

@@ -5,7 +5,7 @@
 namespace lariat {
 namespace {
 
-// The last w keys, and the first n as if they stood right before these.
+// The last w keys, and the first n as if right before them.
 PositionMethod make_sinks(std::span<const int64_t> values, int64_t) {
   const int64_t n = values[0], w = values[1], farthest = n + w - 1;
   KeyEdge sinks_end = nearer(w);
@@ -17,7 +17,7 @@ PositionMethod make_sinks(std::span<const int64_t> values, int64_t) {
 
 }  // namespace
 
-// Attention sinks with a window, StreamingLLM (arXiv 2309.17453).
+// Attention sinks with a window: StreamingLLM (arXiv 2309.17453).
 PositionRow sinks_row() {
   return {"sinks",
           {{"sinks", [](int64_t, int64_t) { return int64_t{4}; }},

@@ -6,7 +6,7 @@
 namespace lariat {
 namespace {
 
-// Keys from distance S on are seen as if they began at distance W.
+// Keys from distance S on appear to begin at distance W.
 PositionMethod make_string(std::span<const int64_t> values, int64_t) {
   const int64_t shift = values[0], window = values[1];
   if (window > shift) throw UsageError("a window larger than the shift");
@@ -19,8 +19,8 @@ constexpr int64_t kStringWindow = 128;
 
 }  // namespace
 
-// STRING (arXiv 2410.18745). A third of the trained length, as the authors have it, or what the longest
-// sequence needs for its distances to stay below that length.
+// STRING (arXiv 2410.18745). Shift: a third of the trained length, as in the paper, or enough to keep the
+// longest sequence's distances below that length.
 PositionRow string_row() {
   return {"string",
           {{"shift",

@@ -11,7 +11,7 @@
 namespace lariat {
 namespace {
 
-// What the JSON of X.weight.quant_state.bitsandbytes__nf4 says.
+// Contents of X.weight.quant_state.bitsandbytes__nf4, a JSON text.
 struct QuantState {
   int64_t rows, cols, block, nested_block;
   float offset;
@@ -31,7 +31,7 @@ QuantState read_state(const Quantized& quantized, const StoredTensor& tensor, co
           static_cast<float>(fields.number("nested_offset", -1e30, 1e30).value_or(0))};
 }
 
-// The largest magnitude of each block: floats, or bytes that stand for them in a table, less an offset.
+// Largest magnitude of each block: a float, or a byte with table, outer scale and offset.
 std::function<float(int64_t block)> absmax_of(const Quantized& quantized, const std::string& name,
                                               const QuantState& state, int64_t blocks) {
   const StoredTensor absmax = quantized.need(name, ".absmax", "F32 U8");
@@ -53,10 +53,10 @@ void read_4bit(const Quantized& quantized, const std::string& name, const std::s
                           {.code = type == "nf4" ? Code::kNf4 : Code::kFp4, .scales = ScaleType::kF32});
   const StoredTensor state_text = quantized.need(name, ".quant_state.bitsandbytes__" + type, "U8");
   const QuantState state = read_state(quantized, state_text, type);
-  const StoredTensor packed = quantized.need(name, "", "U8 F32 F16 BF16");  // whatever the bytes went as
+  const StoredTensor packed = quantized.need(name, "", "U8 F32 F16 BF16");  // stored under various dtypes
   if (static_cast<int64_t>(packed.bytes) != ceil_div<int64_t>(state.rows * state.cols, 2))
-    quantized.refuse(packed, fmt::format("has {} bytes, not those of [{}, {}] in 4 bits", packed.bytes,
-                                         state.rows, state.cols));
+    quantized.refuse(
+        packed, fmt::format("has {} bytes, not [{}, {}] in 4 bits", packed.bytes, state.rows, state.cols));
   const StoredTensor map = quantized.need(name, ".quant_map", "F32");
   quantized.check_shape(map, {16});
   for (int64_t i = 0; i < 16; ++i) {
@@ -64,7 +64,7 @@ void read_4bit(const Quantized& quantized, const std::string& name, const std::s
       quantized.refuse(map, "has other numbers than " + type);
   }
   const auto absmax = absmax_of(quantized, name, state, ceil_div(state.rows * state.cols, state.block));
-  // Blocks run on from row to row.
+  // Blocks continue across rows.
   GroupedWeight weight{state.rows, state.cols, DType::kQ4, form.grouping, std::gcd(state.block, state.cols)};
   weight.codes = [data = packed.data, cols = state.cols](int64_t row, uint8_t* codes) {
     for (int64_t c = 0; c < cols; ++c) {
@@ -86,8 +86,7 @@ void read_8bit(const Quantized& quantized, const std::string& module) {
   const int64_t rows = weight.shape[0], cols = weight.shape[1];
   quantized.check_shape(scales, {rows});
   if (const auto order = quantized.take(module + ".weight_format", "U8")) {
-    if (order->bytes != 1 || order->data[0] != std::byte{0})
-      quantized.refuse(*order, "says that the weights do not lie row by row");
+    if (order->bytes != 1 || order->data[0] != std::byte{0}) quantized.refuse(*order, "is not row-major");
   }
   GroupedWeight made{rows, cols, DType::kQ8, {.scales = ScaleType::kF32}, cols};
   made.codes = [data = weight.data, cols](int64_t row, uint8_t* codes) {

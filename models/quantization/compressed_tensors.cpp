@@ -10,7 +10,7 @@
 namespace lariat {
 namespace {
 
-// What the groups of the config, each for some modules, say of weights.
+// Weight settings of the config's groups of modules.
 struct Groups {
   std::vector<int64_t> sizes, block;
 };
@@ -41,7 +41,7 @@ Groups read_groups(const JsonFields& config) {
   return groups;
 }
 
-// Packed zeros are packed down the outputs; unpacked ones are signed.
+// Packed zeros run along the outputs; unpacked zeros are signed.
 std::function<int(int64_t row, int64_t group)> zero_of(const Quantized& quantized, const StoredTensor& tensor,
                                                        int bits, int64_t rows, int64_t groups) {
   if (tensor.dtype == "I8") {
@@ -89,7 +89,7 @@ void read_packed(const Quantized& quantized, const std::string& module, const Gr
                        bits == 8 ? DType::kQ8 : DType::kQ4,
                        {.scales = minimum ? ScaleType::kF32 : scale.type(), .minimum = minimum},
                        of.empty() ? group : 0};
-  // Two bits have their zero at 2, and as four at 8.
+  // 2-bit values have their zero at 2; shifted to 4 bits, at 8.
   const int plus = bits == 2 && !minimum ? 6 : 0;
   weight.codes = [data = packed.data, words, cols, bits, plus](int64_t row, uint8_t* codes) {
     const BitView values{data + static_cast<size_t>(row * words) * 4, bits};
@@ -106,7 +106,7 @@ void read_packed(const Quantized& quantized, const std::string& module, const Gr
 void read_fp4(const Quantized& quantized, const std::string& module) {
   const StoredTensor packed = quantized.need(module, ".weight_packed", "U8");
   if (quantized.tensors.find(module + ".weight_global_scale") != nullptr)
-    quantized.refuse(packed, "is NVFP4, which lariat does not read");
+    quantized.refuse(packed, "is NVFP4, not supported");
   const StoredTensor scales = quantized.need(module, ".weight_scale", "U8 F8_E8M0");
   quantized.take(module + ".weight_shape", "");
   quantized.check_matrix(packed);
@@ -121,9 +121,9 @@ void read_compressed_tensors(const Quantized& quantized) {
   const JsonFields& config = quantized.config;
   const auto sparsity = config.object("sparsity_config");
   if (sparsity && sparsity->string("format").value_or("dense") != "dense")
-    sparsity->fail("format", "sparse weights are not read");
+    sparsity->fail("format", "sparse weights are not supported");
   if (is_set(config.find("transform_config")))
-    config.fail("transform_config", "rotated weights are not read");
+    config.fail("transform_config", "rotated weights are not supported");
   const Groups groups = read_groups(config);
   for (const std::string& module : quantized.modules(".weight_packed", "U8")) read_fp4(quantized, module);
   for (const std::string& module : quantized.modules(".weight_packed"))

@@ -1,5 +1,5 @@
-// 8-bit floats, and integers, that lie as the weight does, beside their scales. DeepSeek's by blocks:
-// transformers 5.24, integrations/finegrained_fp8.py; by rows: integrations/fbgemm_fp8.py.
+// 8-bit floats or integers in the weight's layout, next to their scales. By blocks (DeepSeek): transformers
+// 5.24, integrations/finegrained_fp8.py; by rows: integrations/fbgemm_fp8.py.
 #include <fmt/format.h>
 
 #include "kernels/integers.h"
@@ -8,7 +8,7 @@
 namespace lariat {
 namespace {
 
-// The scale of (row, col) is number row / rows * across + col / cols.
+// The scale of (row, col) has index row / rows * across + col / cols.
 struct Grid {
   int64_t rows, cols, across;
   int64_t at(int64_t row, int64_t col) const { return row / rows * across + col / cols; }
@@ -26,8 +26,8 @@ Grid grid_of(const Quantized& quantized, const StoredTensor& weight, const Store
   if (shape.size() == 2 && down == 1 && across == 1) return {rows, cols, 1};
   if (shape.size() == 2 && down == rows && across > 0 && cols % across == 0)
     return {1, cols / across, across};
-  quantized.refuse(scales, fmt::format("has shape {}, which does not fit {} of the weight",
-                                       shape_text(scales.shape), shape_text(weight.shape)));
+  quantized.refuse(scales, fmt::format("has shape {}, but the weight has {}", shape_text(scales.shape),
+                                       shape_text(weight.shape)));
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ void put_scaled(const Quantized& quantized, const std::string& name, const Store
   if (zeros) {
     quantized.check_shape(*zeros, scales.shape);
     for (size_t i = 0; i < zeros->bytes; ++i) minimum = minimum || zeros->data[i] != std::byte{0};
-    if (minimum && !integers) quantized.refuse(*zeros, "gives floats a zero other than 0");
+    if (minimum && !integers) quantized.refuse(*zeros, "has zero points other than 0 for floats");
   }
   const Grouping grouping{.code = integers ? Code::kLinear : Code::kE4M3,
                           .scales = integers && !minimum ? scale.type() : ScaleType::kF32,
@@ -64,8 +64,8 @@ void put_scaled(const Quantized& quantized, const std::string& name, const Store
 void read_fp8(const Quantized& quantized) {
   const JsonFields& config = quantized.config;
   const auto block = config.integers("weight_block_size", 1, 1 << 24).value_or(std::vector<int64_t>{});
-  if (config.string("fmt").value_or("e4m3") != "e4m3") config.fail("fmt", "only e4m3 is read");
-  if (config.string("expert_dtype").value_or("fp8") != "fp8") config.fail("expert_dtype", "only fp8 is read");
+  if (config.string("fmt").value_or("e4m3") != "e4m3") config.fail("fmt", "expected e4m3");
+  if (config.string("expert_dtype").value_or("fp8") != "fp8") config.fail("expert_dtype", "expected fp8");
   for (const std::string& module : quantized.modules(".weight", "F8_E4M3")) {
     const std::string name = module + ".weight";
     const bool inverse = quantized.tensors.find(name + "_scale_inv") != nullptr;
@@ -76,10 +76,10 @@ void read_fp8(const Quantized& quantized) {
   }
 }
 
-// NVIDIA's ModelOpt: a scale for all of a weight.
+// NVIDIA ModelOpt: one scale per weight.
 void read_modelopt(const Quantized& quantized) {
   if (quantized.config.string("quant_algo").value_or("FP8") != "FP8")
-    quantized.config.fail("quant_algo", "only FP8 is read");
+    quantized.config.fail("quant_algo", "expected FP8");
   read_fp8(quantized);
 }
 

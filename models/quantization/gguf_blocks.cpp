@@ -12,8 +12,8 @@
 #include "kernels/convert.h"
 #include "kernels/error.h"
 
-// Blocks as ggml/src/ggml-common.h has them, and what their bits stand for as ggml/src/ggml-quants.c says
-// (dequantize_row_*). Numbers are little-endian and lie on any byte.
+// Block layouts of ggml/src/ggml-common.h, decoded as in ggml/src/ggml-quants.c (dequantize_row_*). Numbers
+// are little-endian and unaligned.
 namespace lariat {
 namespace {
 
@@ -28,7 +28,7 @@ constexpr GgufType kTypes[] = {
     {"BF16", 30, 1, 2},       {"TQ1_0", 34, 256, 54},   {"TQ2_0", 35, 256, 66},   {"MXFP4", 39, 32, 17},
     {"NVFP4", 40, 64, 36},    {"Q1_0", 41, 128, 18}};
 
-// One block -> its place in a row. By value: bytes that are written could be anything else's.
+// Unpacks one block into its part of a row. By value: written bytes may alias anything.
 using Unpack = void (*)(const uint8_t* from, CodeRow to);
 
 template <class T>
@@ -39,7 +39,7 @@ T read(const uint8_t* from) {
 }
 float half(const uint8_t* from) { return f16_to_f32(read<uint16_t>(from)); }
 
-// 4 bits each of 16 bytes: the low ones are the first 16 codes.
+// 16 bytes of two 4-bit values: the low halves are the first 16 values.
 void split_halves(const uint8_t* from, uint8_t* codes) {
   for (int i = 0; i < 16; ++i) {
     codes[i] = from[i] & 15;
@@ -47,7 +47,7 @@ void split_halves(const uint8_t* from, uint8_t* codes) {
   }
 }
 
-// Of each byte its bits, one in a byte as 16, eight at once.
+// Spreads the bits of each byte to eight bytes; a set bit becomes 16.
 constexpr auto kFifthBits = [] {
   std::array<uint64_t, 256> spread{};
   for (size_t bits = 0; bits < 256; ++bits)
@@ -55,7 +55,7 @@ constexpr auto kFifthBits = [] {
   return spread;
 }();
 
-// Bit i of `high` is bit 4 of code i, whose integer is greater by `plus`. No byte overflows into the next.
+// Adds bit i of `high` to value i as bit 4, and `plus` to every value. No byte overflows into the next.
 void add_fifth_bit(uint32_t high, uint8_t plus, uint8_t* codes) {
   for (int i = 0; i < 32; i += 8, codes += 8, high >>= 8) {
     const uint64_t sum =
@@ -93,7 +93,7 @@ void q5_1(const uint8_t* from, CodeRow to) {
   add_fifth_bit(read<uint32_t>(from + 4), 0, to.codes);
 }
 
-// A power of two of 8 bits, for half of the table's numbers.
+// The scale is a power of two in 8 bits, for half of the table's values.
 void mxfp4(const uint8_t* from, CodeRow to) {
   const uint32_t e = from[0];
   to.scales[0] = e == 255 ? std::numeric_limits<float>::quiet_NaN()  // OCP's; 2^128 in ggml
@@ -101,7 +101,7 @@ void mxfp4(const uint8_t* from, CodeRow to) {
   split_halves(from + 1, to.codes);
 }
 
-// Two bits each of 64 bytes: of 128 codes, 32 for each pair of bits.
+// 64 bytes of four 2-bit values: of 128 values, 32 for each bit pair.
 void two_bits(const uint8_t* from, uint8_t* codes) {
   for (int half_block = 0; half_block < 2; ++half_block, from += 32) {
     for (int shift = 0; shift < 8; shift += 2, codes += 32)
@@ -126,14 +126,14 @@ void q3_k(const uint8_t* from, CodeRow to) {
     to.scales[g] = static_cast<float>((low | high << 4) - 32);
   }
   two_bits(from + 32, to.codes);
-  for (int bit = 0; bit < 8; ++bit, to.codes += 32) {  // without it a value is less by 4
+  for (int bit = 0; bit < 8; ++bit, to.codes += 32) {  // a clear bit subtracts 4
     for (int i = 0; i < 32; ++i)
       to.codes[i] = static_cast<uint8_t>(to.codes[i] + 4 + (from[i] >> bit & 1) * 4);
   }
   *to.outer = half(from + 108);
 }
 
-// What Q4_K and Q5_K begin with: f16 for scales and minima, and 8 of each in 6 bits.
+// Start of Q4_K and Q5_K: f16 factors of scales and minima, and 8 of each in 6 bits.
 void six_bit_scales(const uint8_t* from, CodeRow to) {
   *to.outer = half(from);
   *to.outer_minima = half(from + 2);
@@ -146,7 +146,7 @@ void six_bit_scales(const uint8_t* from, CodeRow to) {
   }
 }
 
-// 4 bits each of 128 bytes: of 64 codes, the first 32 are the low ones.
+// 128 bytes of two 4-bit values: of 64 values, the low halves are the first 32.
 void nibbles(const uint8_t* from, uint8_t* codes) {
   for (int c = 0; c < 4; ++c, from += 32, codes += 64) {
     for (int i = 0; i < 32; ++i) {
@@ -173,7 +173,7 @@ void q5_k(const uint8_t* from, CodeRow to) {
 void q6_k(const uint8_t* from, CodeRow to) {
   *to.outer = half(from + 208);
   for (int g = 0; g < 16; ++g) to.scales[g] = static_cast<float>(static_cast<int8_t>(from[192 + g]));
-  for (int part = 0; part < 8; ++part, to.codes += 32) {  // of 32 codes
+  for (int part = 0; part < 8; ++part, to.codes += 32) {  // 32 values each
     const uint8_t *low = from + part / 4 * 64 + part % 2 * 32, *high = from + 128 + part / 4 * 32;
     const int low_shift = part % 4 / 2 * 4, high_shift = part % 4 * 2;
     for (int i = 0; i < 32; ++i) {
@@ -253,8 +253,8 @@ std::shared_ptr<const HostWeight> gguf_codes(const StoredTensor& tensor) {
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
   if (cols % type.elements != 0) {
-    throw Error(fmt::format("{} has rows of {}; those of {} are a multiple of {}", where, cols, type.name,
-                            type.elements));
+    throw Error(
+        fmt::format("{} has rows of {}; {} needs a multiple of {}", where, cols, type.name, type.elements));
   }
   const WeightFormat form = blocks->form();
   const int64_t groups = type.elements / form.grouping.size;

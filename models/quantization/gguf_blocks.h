@@ -8,22 +8,20 @@
 
 namespace lariat {
 
-// A type of a GGUF tensor's elements. They lie in blocks along a row, which has no part of one.
+// Element type of a GGUF tensor. Elements are stored in blocks along a row; no block crosses rows.
 struct GgufType {
   std::string_view name;
   uint32_t id;              // in the file
-  int64_t elements, bytes;  // of a block
+  int64_t elements, bytes;  // per block
 };
 
-// The types that files may have (ggml/include/ggml.h, ggml/src/ggml-common.h), in the order of their ids.
-// Those that ggml has removed are not among them.
+// Types of files (ggml/include/ggml.h, ggml/src/ggml-common.h) by id, without types that ggml removed.
 std::span<const GgufType> gguf_types();
-const GgufType* find_gguf_type(uint32_t id);  // nullptr: there is no such type
+const GgufType* find_gguf_type(uint32_t id);  // nullptr: unknown type
 const GgufType* find_gguf_type(std::string_view name);
 
-// What the blocks of a tensor, whose dtype is the name of its type, are made into, without loss; nullptr for
-// floats. The data are read when the codes are. Throws Error naming file and tensor for a type
-// that lariat does not run, and for rows that are not whole blocks.
+// Converts a tensor's blocks, of the type in its dtype, without loss and on demand; nullptr: floats. Throws
+// Error naming file and tensor for an unsupported type or rows with a partial block.
 std::shared_ptr<const HostWeight> gguf_codes(const StoredTensor& tensor);
 
 }  // namespace lariat

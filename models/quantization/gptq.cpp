@@ -1,4 +1,4 @@
-// GPTQ and AWQ, whose weights are packed transposed: [inputs, outputs]. ModelCloud/GPTQModel,
+// GPTQ and AWQ, with weights packed transposed, [inputs, outputs]. ModelCloud/GPTQModel,
 // gptqmodel/nn_modules/qlinear; casper-hansen/AutoAWQ, awq/modules/linear/gemm.py.
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 namespace lariat {
 namespace {
 
-// What a group's codes are less: of GPTQ's first version one less is stored, taken from words as a whole.
+// Zero points of groups. GPTQ's first version stores one less, in words as a whole.
 class Zeros {
  public:
   Zeros(const StoredTensor& tensor, int bits, bool less_one)
@@ -25,7 +25,7 @@ class Zeros {
     const uint32_t word = words_[group * across_ + out / in_word_] + plus_;
     return static_cast<float>(word >> (out % in_word_ * bits_) & ((1U << bits_) - 1));
   }
-  // Whether every word is this one.
+  // True if every word equals `word`.
   bool all(const StoredTensor& tensor, uint32_t word) const {
     for (int64_t i = 0; i < tensor.shape[0] * across_; ++i) {
       if (words_[i] != word) return false;
@@ -40,7 +40,7 @@ class Zeros {
   uint32_t plus_;
 };
 
-// 4 or 8 bits, whichever the packed inputs and outputs agree with.
+// 4 or 8 bits, whichever fits packed inputs and outputs.
 int bits_of(const Quantized& quantized, const StoredTensor& qzeros, int64_t out) {
   for (const int bits : {4, 8}) {
     if (qzeros.shape[1] == ceil_div<int64_t>(out * bits, 32)) return bits;
@@ -63,7 +63,7 @@ void read_gptq_weight(const Quantized& quantized, const std::string& module, boo
   const int64_t given = config.integer("group_size", -1, 1 << 24).value_or(-1);
   const int64_t group = quantized.group_size(scales, in, groups, {&given, 1});
   std::vector<int32_t> of = quantized.unsorted_groups(module + ".g_idx", in, groups, group);
-  // Files of either version say "gptq": the zero in the middle is what it is.
+  // Files of both versions say "gptq": accepts a symmetric zero point in either encoding.
   const Zeros zero(qzeros, bits, first_version);
   const uint32_t middle = bits == 4 ? 0x88888888U : 0x80808080U, ones = middle / 8U / (bits == 4 ? 1 : 16);
   const bool symmetric =
@@ -89,7 +89,7 @@ void read_gptq_weight(const Quantized& quantized, const std::string& module, boo
   add_weight(quantized, module + ".weight", qweight, std::move(weight));
 }
 
-// Where output n % 8 lies in its word.
+// Position of output n % 8 in its word.
 constexpr int kAwqNibble[] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 uint8_t awq_code(uint32_t word, int64_t out) {
@@ -124,11 +124,11 @@ void read_awq_weight(const Quantized& quantized, const std::string& module) {
   add_weight(quantized, module + ".weight", qweight, std::move(weight));
 }
 
-// Refuses a word other than those that run.
+// Refuses a word that is not in `known`.
 std::string one_of(const JsonFields& config, std::string_view key, std::string missing,
                    std::string_view known) {
   std::string value = config.string(key).value_or(std::move(missing));
-  if (!has_name(known, value)) config.fail(key, "only " + std::string(known) + " is read");
+  if (!has_name(known, value)) config.fail(key, "only " + std::string(known) + " is supported");
   return value;
 }
 
@@ -137,7 +137,7 @@ std::string one_of(const JsonFields& config, std::string_view key, std::string m
 void read_gptq(const Quantized& quantized) {
   const JsonFields& config = quantized.config;
   const auto bits = config.integer("bits", 1, 32).value_or(4);
-  if (bits != 4 && bits != 8) config.fail("bits", "4 and 8 are read");
+  if (bits != 4 && bits != 8) config.fail("bits", "only 4 and 8 are supported");
   const std::string_view key = config.has("checkpoint_format") ? "checkpoint_format" : "format";
   const bool first_version = one_of(config, key, "gptq", "gptq gptq_v2") == "gptq";
   if (config.has("pack_dtype")) one_of(config, "pack_dtype", "int32", "int32");
@@ -148,7 +148,7 @@ void read_gptq(const Quantized& quantized) {
 void read_awq(const Quantized& quantized) {
   const JsonFields& config = quantized.config;
   const std::string_view key = config.has("bits") ? "bits" : "w_bit";
-  if (config.integer(key, 1, 32).value_or(4) != 4) config.fail(key, "4 are read");
+  if (config.integer(key, 1, 32).value_or(4) != 4) config.fail(key, "only 4 is supported");
   one_of(config, config.has("version") ? "version" : "format", "gemm", "gemm GEMM");
   for (const std::string& module : quantized.modules(".qweight")) read_awq_weight(quantized, module);
 }

@@ -18,7 +18,7 @@ struct Settings {
 Settings settings_of(const JsonFields& object, Settings settings) {
   settings.group = object.integer("group_size", 1, 4096).value_or(settings.group);
   settings.mode = object.string("mode").value_or(settings.mode);
-  if (!has_name("affine mxfp4", settings.mode)) object.fail("mode", "affine and mxfp4 are read");
+  if (!has_name("affine mxfp4", settings.mode)) object.fail("mode", "only affine and mxfp4 are supported");
   return settings;
 }
 
@@ -26,7 +26,7 @@ bool is_end_of(std::string_view end, std::string_view name) {
   return name == end || (name.ends_with(end) && name[name.size() - end.size() - 1] == '.');
 }
 
-// A module may have settings of its own, under a name that begins in another way than its tensors'.
+// A module's own settings, under a name with another prefix than its tensors', or the config's.
 Settings settings_of(const Quantized& quantized, const std::string& module) {
   const JsonFields& config = quantized.config;
   Settings settings = settings_of(config, {});
@@ -44,7 +44,7 @@ size_t find_stack(const std::string& module, const StoredTensor& tensor) {
   return at == std::string::npos ? at : at + 1;
 }
 
-// The name of a module's weight; of stacked experts, as a file of single experts has it without their index.
+// Name of a module's weight; for stacked experts, the name of single experts without index.
 std::string weight_name(const std::string& module, size_t at) {
   if (at == std::string::npos) return module + ".weight";
   std::string last = module.substr(module.find('.', at) + 1);
@@ -108,7 +108,7 @@ void read_module(const Quantized& quantized, const std::string& module) {
   const size_t at = find_stack(module, weight);
   const bool stacked = at != std::string::npos;
   if (!stacked) quantized.check_matrix(weight);
-  if (weight.bytes == 0) quantized.refuse(weight, "holds nothing");
+  if (weight.bytes == 0) quantized.refuse(weight, "is empty");
   const std::string name = weight_name(module, at);
   affine ? put_affine(quantized, name, weight, groups, settings.group, scales, *biases)
          : put_mxfp4(quantized, name, weight, stacked, scales);

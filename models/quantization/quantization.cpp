@@ -13,36 +13,44 @@
 namespace lariat {
 namespace {
 
-// By its name in "quant_method".
 struct Method {
-  std::string_view name;
+  std::string_view name;  // in "quant_method"
   void (*read)(const Quantized& quantized);
+  std::string_view keys{};   // only this method's settings have one of these keys
+  const char* file = "";     // holds the settings where config.json has none
+  std::string_view parts{};  // endings of its tensors, apart from those of other rows
 };
 constexpr Method kMethods[] = {
-    {"fp8", read_fp8},   {"fbgemm_fp8", read_fp8}, {"compressed-tensors", read_compressed_tensors},
-    {"gptq", read_gptq}, {"awq", read_awq},        {"bitsandbytes", read_bitsandbytes},
-    {"mlx", read_mlx},   {"mxfp4", read_mxfp4},    {"modelopt", read_modelopt}};
+    {"fp8", read_fp8, "", "", ".weight_scale .weight_scale_inv .qscale_weight .scale_weight"},
+    {"fbgemm_fp8", read_fp8},
+    {"compressed-tensors", read_compressed_tensors, "", "",
+     ".weight_packed .weight_shape .weight_zero_point .weight_g_idx .compressed .bitmask "
+     ".weight_global_scale"},
+    {"gptq", read_gptq, "desc_act", "quantize_config.json", ".qweight .qzeros .g_idx"},
+    {"awq", read_awq, "w_bit", "quant_config.json"},
+    {"bitsandbytes", read_bitsandbytes, "load_in_4bit load_in_8bit", "",
+     ".SCB .weight_format .absmax .quant_map"},
+    {"mlx", read_mlx, "", "", ".scales .biases"},
+    {"mxfp4", read_mxfp4},
+    {"modelopt", read_modelopt, "quant_algo", "hf_quant_config.json", ".weight_scale_2"}};
 
 const Method* find_method(std::string_view name) {
-  const auto found = std::ranges::find_if(kMethods, [&](const Method& each) { return each.name == name; });
+  const auto found = std::ranges::find(kMethods, name, &Method::name);
   return found == std::end(kMethods) ? nullptr : &*found;
 }
 
-// The name of a method that does not give it: by keys that no other has.
+// Method of settings without a name, recognised by its keys.
 std::string unnamed_method(const JsonFields& object) {
-  constexpr std::pair<std::string_view, const char*> kKeys[] = {{"load_in_4bit", "bitsandbytes"},
-                                                                {"load_in_8bit", "bitsandbytes"},
-                                                                {"quant_algo", "modelopt"},
-                                                                {"w_bit", "awq"},
-                                                                {"desc_act", "gptq"}};
-  for (const auto& [key, method] : kKeys) {
-    if (object.has(key)) return method;
+  for (const Method& method : kMethods) {
+    for (const std::string_view key : split(method.keys, ' ')) {
+      if (!key.empty() && object.has(std::string(key).c_str())) return std::string(method.name);
+    }
   }
   return "mlx";
 }
 
-// The method's settings and its name; nothing where nothing is quantised. MLX writes "quantization", all
-// others "quantization_config", with their name in it or not.
+// The method's settings and name; nothing if no weight is quantised. MLX writes "quantization", other methods
+// "quantization_config", with or without a name.
 std::optional<std::pair<JsonFields, std::string>> settings(const JsonFields& config) {
   std::optional<std::pair<JsonFields, std::string>> found;
   for (const char* key : {"quantization_config", "quantization"}) {
@@ -54,8 +62,7 @@ std::optional<std::pair<JsonFields, std::string>> settings(const JsonFields& con
   return found;
 }
 
-// Beside weights: what inputs, outputs or cached keys and values would be divided by. Nothing of these is
-// quantised here.
+// Scales of inputs, outputs or cached keys and values, next to weights. lariat quantises none of these.
 constexpr std::string_view kPassedOver[] = {".input_scale",  ".input_zero_point",  ".activation_scale",
                                             ".output_scale", ".output_zero_point", ".k_scale",
                                             ".v_scale",      ".q_scale",           ".kv_scale",
@@ -79,8 +86,8 @@ void pass_over_activations(const Quantized& quantized) {
   }
   if (!keys.empty()) {
     quantized.warnings.push_back(
-        fmt::format("{}: quantization_config: {} not applied; activations and cached keys and values keep "
-                    "their bits",
+        fmt::format("{}: quantization_config: {} not applied; activations and cached keys and values are "
+                    "not quantised",
                     quantized.config.file(), fmt::join(keys, ", ")));
   }
   size_t count = 0;
@@ -94,31 +101,25 @@ void pass_over_activations(const Quantized& quantized) {
   if (count == 0) return;
   const std::string more = count > 1 ? fmt::format(" and {} more are", count - 1) : " is";
   quantized.warnings.push_back(first + more +
-                               " for activations or cached keys and values in fewer bits, which lariat has "
-                               "in more; passed over");
+                               " for quantised activations or cached keys and values; ignored");
 }
 
-constexpr std::string_view kParts[] = {".qweight",          ".qzeros",
-                                       ".scales",           ".g_idx",
-                                       ".biases",           ".weight_scale",
-                                       ".weight_scale_inv", ".weight_packed",
-                                       ".weight_shape",     ".weight_zero_point",
-                                       ".weight_g_idx",     ".SCB",
-                                       ".weight_format",    ".absmax",
-                                       ".quant_map",        ".compressed",
-                                       ".bitmask",          ".weight_global_scale",
-                                       ".weight_scale_2",   ".qscale_weight",
-                                       ".scale_weight"};
+bool is_part(std::string_view tensor) {
+  return std::ranges::any_of(kMethods, [&](const Method& method) {
+    return std::ranges::any_of(split(method.parts, ' '), [&](std::string_view part) {
+      return !part.empty() && tensor.ends_with(part);
+    });
+  });
+}
 
-// Parts that no weight was made of.
+// Refuses parts that belong to no weight.
 void refuse_what_is_left(const Quantized& quantized) {
   for (const auto& [name, tensor] : quantized.tensors.all()) {
     if (tensor.quantized) continue;
-    const auto ends_so = [&end = tensor.name](std::string_view part) { return end.ends_with(part); };
-    if (tensor.name.find(".quant_state.") != std::string::npos || std::ranges::any_of(kParts, ends_so))
-      quantized.refuse(tensor, "is a part of a quantised weight, and the others are not there");
-    if (ends_so(".weight") && !has_name(kFloats, tensor.dtype))
-      quantized.refuse(tensor, "is " + tensor.dtype + ", which the tensors beside it make no weight of");
+    if (tensor.name.find(".quant_state.") != std::string::npos || is_part(tensor.name))
+      quantized.refuse(tensor, "is a part of a quantised weight without the other parts");
+    if (tensor.name.ends_with(".weight") && !has_name(kFloats, tensor.dtype))
+      quantized.refuse(tensor, "is " + tensor.dtype + " without matching parts of a quantised weight");
   }
 }
 
@@ -129,25 +130,22 @@ void check_quantization(const JsonFields& config) {
   if (!found || find_method(found->second) != nullptr) return;
   std::vector<std::string_view> names;
   for (const Method& method : kMethods) names.push_back(method.name);
-  config.fail(
-      "quantization_config",
-      fmt::format("a checkpoint quantised by {:.40}, which lariat does not read; use one by {}, or the "
-                  "one in f32, f16 or bf16 that it was made from, if need be with `quantize` q8 or q4",
-                  found->second, fmt::join(names, ", ")));
+  config.fail("quantization_config",
+              fmt::format("a checkpoint quantised by {:.40} is not supported; use one by {}, or the original "
+                          "in f32, f16 or bf16, optionally with `quantize` q8 or q4",
+                          found->second, fmt::join(names, ", ")));
 }
 
 std::pair<nlohmann::json, std::string> quantization_config(const ModelTexts& texts) {
-  constexpr std::pair<const char*, const char*> kBeside[] = {
-      {"quantize_config.json", "gptq"}, {"quant_config.json", "awq"}, {"hf_quant_config.json", "modelopt"}};
   std::pair all(texts.object("config.json"), texts.file("config.json").string());
   const TextPart text = text_part(all.first, all.second);
   if (settings(JsonFields(text.json, all.second, text.prefix))) return all;
-  for (const auto& [name, method] : kBeside) {
-    if (!texts.has(name)) continue;
-    nlohmann::json found = texts.object(name);
+  for (const Method& method : kMethods) {
+    if (*method.file == '\0' || !texts.has(method.file)) continue;
+    nlohmann::json found = texts.object(method.file);
     if (found.contains("quantization")) found = nlohmann::json(found["quantization"]);
-    if (found.is_object() && !found.contains("quant_method")) found["quant_method"] = method;
-    return {{{"quantization_config", found}}, texts.file(name).string()};
+    if (found.is_object() && !found.contains("quant_method")) found["quant_method"] = method.name;
+    return {{{"quantization_config", found}}, texts.file(method.file).string()};
   }
   return all;
 }
@@ -175,7 +173,7 @@ void read_quantized(const nlohmann::json& config, const std::string& file, Tenso
   if (std::ranges::none_of(tensors.all(), [](const auto& each) { return each.second.quantized; })) {
     warnings.push_back(
         fields.message(fields.has("quantization_config") ? "quantization_config" : "quantization",
-                       "no tensor is quantised; run as the floats they are"));
+                       "no tensor is quantised; the weights run as floats"));
   }
 }
 

@@ -14,7 +14,7 @@
 namespace lariat {
 namespace {
 
-// The largest size of groups in a Grouping such that all inputs of each share a scale; 0 where none is.
+// Largest group size of a Grouping whose inputs share a scale; 0: none.
 int64_t size_within(int64_t group, int64_t cols) {
   if (group >= cols) return 128;
   for (const int64_t size : {128, 64, 32}) {
@@ -23,7 +23,7 @@ int64_t size_within(int64_t group, int64_t cols) {
   return 0;
 }
 
-// The floats of a weight whose groups no form has.
+// Floats of a weight with unsupported groups.
 HostWeight floats_of(const GroupedWeight& weight) {
   const auto read = [weight, form = WeightFormat(weight.width, weight.grouping)](int64_t row,
                                                                                  const CodeRow& to) {
@@ -81,7 +81,7 @@ StoredTensor Quantized::need(const std::string& module, std::string_view end, st
 }
 
 void Quantized::refuse(const StoredTensor& tensor, const std::string& what) const {
-  throw Error(fmt::format("{}: tensor '{:.200}' {}; damaged, or of a variant of {} that lariat does not read",
+  throw Error(fmt::format("{}: tensor '{:.200}' {}; damaged, or an unsupported variant of {}",
                           tensor.file.string(), tensor.name, what, method));
 }
 
@@ -101,8 +101,7 @@ int64_t Quantized::group_size(const StoredTensor& scales, int64_t in, int64_t gr
     if (size > 0 && ceil_div(in, size) == groups) return size;
   }
   if (groups > 0 && in % groups == 0) return in / groups;
-  refuse(scales,
-         fmt::format("has shape {}, which does not share out {} inputs", shape_text(scales.shape), in));
+  refuse(scales, fmt::format("has shape {}: no equal groups of {} inputs", shape_text(scales.shape), in));
 }
 
 std::vector<int32_t> Quantized::unsorted_groups(const std::string& g_idx, int64_t in, int64_t groups,
@@ -165,7 +164,7 @@ void put_mxfp4(const Quantized& quantized, const std::string& name, const Stored
   weight.codes = [=, nibbles = BitView{main.data, 4}](int64_t row, uint8_t* codes) {
     for (int64_t c = 0; c < cols; ++c) codes[c] = nibbles[(first_row + row * step) * cols + c];
   };
-  weight.scale = [=](int64_t row, int64_t col) {  // the codes' numbers are doubled
+  weight.scale = [=](int64_t row, int64_t col) {  // the table's values are doubled
     return Scale{std::ldexp(1.0F, exponents[(first_row + row * step) * groups + col / 32] - 128)};
   };
   StoredTensor share = main;

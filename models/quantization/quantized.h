@@ -11,38 +11,35 @@
 #include "models/io/json_fields.h"
 #include "models/tensors.h"
 
-// What the readers of methods share.
+// Shared code of the methods' readers.
 namespace lariat {
 
-// A checkpoint on its way from the parts that a method stores to plain names.
+// A checkpoint during the conversion from a method's parts to plain names.
 struct Quantized {
   std::string method;
   JsonFields config;  // the method's settings
   Tensors& tensors;
   std::vector<std::string>& warnings;
 
-  // What stands before `end` in the names of all tensors that end so, and are of one of the dtypes, if any.
+  // Names, without `end`, of all tensors that end in `end` and have one of the dtypes, if any.
   std::vector<std::string> modules(std::string_view end, std::string_view dtypes = "") const;
-  // A part of a module's weight, out of the tensors. dtypes: those that it may have, with a space between
-  // them.
+  // Takes a part of a module's weight out of the tensors. dtypes: the accepted ones, separated by spaces.
   std::optional<StoredTensor> take(const std::string& name, std::string_view dtypes) const;
   StoredTensor need(const std::string& module, std::string_view end, std::string_view dtypes) const;
   [[noreturn]] void refuse(const StoredTensor& tensor, const std::string& what) const;
-  // Throws Error unless the tensor has this shape.
+  // Throws Error for another shape.
   void check_shape(const StoredTensor& tensor, const std::vector<int64_t>& shape) const;
-  // Throws Error unless it is a matrix that holds something.
+  // Throws Error unless the tensor is a matrix with data.
   void check_matrix(const StoredTensor& tensor) const;
-  // The inputs that share a scale, when `in` have this many: the first that fits of those the config gives,
-  // or equal shares.
+  // Inputs per scale, for `groups` scales of `in` inputs: the first of `given` that fits, or equal shares.
   int64_t group_size(const StoredTensor& scales, int64_t in, int64_t groups,
                      std::span<const int64_t> given) const;
-  // The group of each input as X.g_idx, which may be absent, has them; nothing where that is what it would be
-  // without it, in order. -1 everywhere says that there are none.
+  // Group of each input in X.g_idx; empty if X.g_idx is missing, in order, or -1 everywhere.
   std::vector<int32_t> unsorted_groups(const std::string& g_idx, int64_t in, int64_t groups,
                                        int64_t group) const;
 };
 
-// Elements of a tensor, which may begin on any byte.
+// Elements of a tensor, possibly unaligned.
 template <class T>
 struct View {
   const std::byte* data;
@@ -56,19 +53,19 @@ struct View {
 
 inline constexpr std::string_view kFloats = "F32 F16 BF16";
 
-// Numbers of F32, F16, BF16, or F8_E8M0: powers of two.
+// Elements of F32, F16, BF16, or F8_E8M0 (powers of two).
 class FloatView {
  public:
   explicit FloatView(const StoredTensor& tensor);
   float operator[](int64_t i) const;
-  ScaleType type() const;  // as which each is exact
+  ScaleType type() const;  // exact for every element
 
  private:
   View<uint8_t> bytes_;
   std::optional<DType> dtype_;
 };
 
-// Unsigned integers of some bits, the first in the lowest, in which up to 8 bits may lie across two bytes.
+// Unsigned integers of `bits` bits, lowest first; an integer of up to 8 bits may cross a byte boundary.
 struct BitView {
   const std::byte* data;
   int bits;
@@ -86,28 +83,26 @@ struct Scale {
   float scale, minimum = 0;
 };
 
-// A weight as its method describes it. Both functions must outlive everything but the files, and are called
-// by several threads.
+// A weight as its method describes it. Both functions must be valid while the files exist, and thread-safe.
 struct GroupedWeight {
   int64_t rows, cols;
   DType width;  // kQ8 or kQ4
   Grouping grouping{};
-  int64_t group = 0;  // from a row's first input on, each run of so many shares a scale; 0: no run does
+  int64_t group = 0;  // inputs per scale, from a row's first input on; 0: inputs in no order
   std::function<void(int64_t row, uint8_t* codes)> codes{};
   std::function<Scale(int64_t row, int64_t col)> scale{};
-  int64_t experts = 0;  // above 0: of stacked experts, with the same number of rows each
+  int64_t experts = 0;  // above 0: stacked experts with equal numbers of rows
 };
 
-// Puts a weight under its plain name: as codes with scales for the largest groups that Grouping has, or,
-// where it has none such, as floats. Its data are those of `main`.
+// Adds a weight under its plain name: quantized values with scales for Grouping's largest matching groups, or
+// floats if none match. It shares the data of `main`.
 void add_weight(const Quantized& quantized, const std::string& name, const StoredTensor& main,
                 GroupedWeight weight);
-// MXFP4: 4-bit floats, the first in the low half of a byte, and for each 32 a power of two. Row r is row
-// first_row + r * step of `main`, first_row < step, whose rows are its first dimension or, of stacked
-// experts, its first two.
+// MXFP4: 4-bit floats, the first in the low half of a byte, and a power of two for each 32. Row r is row
+// first_row + r * step of `main` (first_row < step), counted over experts if stacked.
 void put_mxfp4(const Quantized& quantized, const std::string& name, const StoredTensor& main, bool stacked,
                const StoredTensor& scales, int64_t first_row = 0, int64_t step = 1);
-// 8-bit floats or integers with scales for all, rows, groups of a row or blocks [rows, columns], if any.
+// 8-bit floats or integers; scales per tensor, row, group of a row or block [rows, columns], if any.
 void put_scaled(const Quantized& quantized, const std::string& name, const StoredTensor& weight,
                 const StoredTensor& scales, const std::optional<StoredTensor>& zeros,
                 const std::vector<int64_t>& block);
@@ -118,9 +113,9 @@ void read_gptq(const Quantized& quantized);
 void read_awq(const Quantized& quantized);
 void read_mlx(const Quantized& quantized);
 void read_modelopt(const Quantized& quantized);
-// Gives stacked float experts of MLX the names that all stacks have here: X.experts.gate_proj.weight.
+// Renames MLX's stacked float experts to the common X.experts.gate_proj.weight.
 void rename_mlx_experts(const Quantized& quantized);
-void read_mxfp4(const Quantized& quantized);  // gpt-oss's
+void read_mxfp4(const Quantized& quantized);  // gpt-oss
 void read_bitsandbytes(const Quantized& quantized);
 
 }  // namespace lariat

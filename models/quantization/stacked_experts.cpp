@@ -13,23 +13,23 @@ namespace {
 
 constexpr std::string_view kBias = ".mlp.experts.gate_up_proj_bias";
 
-// The projections that a stacked one holds, with their outputs in turn.
+// Projections within a stacked one, with interleaved outputs.
 std::vector<std::string> parts_of(std::string_view stacked) {
   if (stacked == "gate_up_proj") return {"gate_proj", "up_proj"};
   return {std::string(stacked)};
 }
 
-// Throws Error unless there are so many sizes, of as many experts as can be, and no part is empty.
+// Throws Error unless there are `sizes` dimensions, at most kMaxExperts experts and `n_parts` equal parts.
 void check_stack(const StoredTensor& tensor, size_t sizes, size_t outputs_at, size_t n_parts) {
   if (tensor.shape.size() == sizes && tensor.bytes > 0 && tensor.shape[0] <= kMaxExperts &&
       tensor.shape[outputs_at] % static_cast<int64_t>(n_parts) == 0)
     return;
-  throw Error(fmt::format("{}: tensor '{:.200}' has shape {}, which is none of stacked experts",
+  throw Error(fmt::format("{}: tensor '{:.200}' has shape {}, not a shape of stacked experts",
                           tensor.file.string(), tensor.name, shape_text(tensor.shape)));
 }
 
-// Puts a part of a stack, one of n: element (row, col) is number index_of(row, col) of the whole. Its data
-// are a share of the whole, as good as another.
+// Adds part `part` of n of a stack: element (row, col) is element index_of(row, col) of the stack. `data` is
+// one nth of the stack, unrelated to the elements.
 template <class Index>
 void put_part(Tensors& tensors, const StoredTensor& of, const std::string& name, std::vector<int64_t> shape,
               int64_t part, int64_t n, const Index& index_of) {
@@ -50,7 +50,7 @@ void put_part(Tensors& tensors, const StoredTensor& of, const std::string& name,
   tensors.put(std::move(own));
 }
 
-// X_bias [experts, outputs] and, where it is there, X [experts, inputs, outputs].
+// X_bias [experts, outputs] and, if present, X [experts, inputs, outputs].
 void read_stack(Tensors& tensors, const std::string& experts, std::string_view stacked) {
   const std::vector<std::string> parts = parts_of(stacked);
   const auto n = std::ssize(parts);
@@ -95,7 +95,7 @@ void read_mxfp4(const Quantized& quantized) {
     const std::vector<std::string> parts = parts_of(module.substr(dot));
     check_stack(blocks, 4, 1, parts.size());
     const int64_t n_experts = blocks.shape[0], out = blocks.shape[1], groups = blocks.shape[2];
-    if (blocks.shape[3] != 16) quantized.refuse(blocks, "has groups that are not of 32");
+    if (blocks.shape[3] != 16) quantized.refuse(blocks, "has groups other than 32");
     quantized.check_shape(scales, {n_experts, out, groups});
     for (size_t p = 0; p < parts.size(); ++p) {
       put_mxfp4(quantized, fmt::format("{}{}.weight", module.substr(0, dot), parts[p]), blocks, true, scales,

@@ -18,7 +18,7 @@ bool is_space(std::string_view character) { return is_white_space(utf8_step(char
 }  // namespace
 
 void AddedTokens::add(const std::string& pattern, const AddedToken& token) {
-  if (pattern.empty()) return;  // the normalizer left nothing of it: never found
+  if (pattern.empty()) return;  // empty after normalisation: never found
   if (token_at_.empty()) token_at_.push_back(-1);
   uint64_t node = 0;
   for (char byte : pattern) {
@@ -55,7 +55,7 @@ bool AddedTokens::stands_alone(std::string_view text, size_t begin, size_t end) 
 }
 
 void AddedTokens::split(std::string_view text, const Sink& sink) const {
-  size_t start = 0;  // of what is not passed on yet
+  size_t start = 0;  // of the pending text
   const auto pass = [&](size_t end, int32_t id) {
     if (start < end) sink(text.substr(start, end - start), id);
     start = end;

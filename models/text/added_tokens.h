@@ -9,28 +9,28 @@
 
 namespace lariat::tok {
 
-// A token that is cut out of the text before anything else looks at it (HF tokenizers' AddedToken).
+// A token cut out of the text before any other processing (HF tokenizers' AddedToken).
 struct AddedToken {
   std::string content;
   int32_t id = -1;
   bool single_word = false;  // only between characters that are not word characters
-  bool lstrip = false;       // takes the white space on its left with it
+  bool lstrip = false;       // includes the white space on its left
   bool rstrip = false;
-  bool normalized = true;     // is searched for in the normalised text, in its normalised form
-  bool behind_token = false;  // only right behind another one
-  bool special = false;       // left out by decode(skip_special)
+  bool normalized = true;     // matched in its normalised form in the normalised text
+  bool behind_token = false;  // only directly after another token
+  bool special = false;       // skipped by decode(skip_special)
 };
 
-// Finds the added tokens of a text: leftmost, and the longest of those that begin there.
+// Finds the added tokens of a text: leftmost first, then longest.
 class AddedTokens {
  public:
-  // Takes a part of a text, and the id of the token that it is; -1: it stands between tokens.
+  // Receives a part of a text and its token id; -1: text between tokens.
   using Sink = std::function<void(std::string_view part, int32_t id)>;
 
-  // `pattern` is what stands in the text: the token's content or its normalised form.
+  // pattern: the token's content or its normalised form.
   void add(const std::string& pattern, const AddedToken& token);
 
-  // Passes on all parts of the text, in order.
+  // Passes all parts of the text to `sink`, in order.
   void split(std::string_view text, const Sink& sink) const;
 
  private:

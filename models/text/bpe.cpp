@@ -21,7 +21,7 @@ struct Alphabet {
   std::array<int, 512> byte{};
   Alphabet() {
     byte.fill(-1);
-    char32_t next = 256;  // bytes that print badly get the code points from 256 on, in order
+    char32_t next = 256;  // unprintable bytes get the code points from 256 on, in order
     for (int b = 0; b < 256; ++b) {
       const bool prints = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
       letter[static_cast<size_t>(b)] = prints ? static_cast<char32_t>(b) : next++;
@@ -113,9 +113,8 @@ void Bpe::index_units(const std::string& file) {
   }
 }
 
-// A text without a pre-tokenizer (Llama 2) is one word, as long as the text. It may be cut between two
-// characters that no token holds side by side: no merge ever crosses such a place, so both sides are encoded
-// on their own.
+// A text without a pre-tokenizer (Llama 2) is one long word. It may be cut between two characters that are
+// adjacent in no token: no merge crosses the cut, and both sides are encoded separately.
 void Bpe::index_joints() {
   const bool all_bytes = std::all_of(bytes_.begin(), bytes_.end(), [](int32_t id) { return id >= 0; });
   if (!spec_.byte_fallback || !all_bytes || spec_.ignore_merges) return;
@@ -126,7 +125,7 @@ void Bpe::index_joints() {
     return std::binary_search(units.begin(), units.end(), spec_.vocab.find(token)->second);
   };
   for (const auto& [left, right] : spec_.merges) {
-    if (is_unit(left) || is_unit(right)) return;  // the characters of a token are not those of the text
+    if (is_unit(left) || is_unit(right)) return;  // a token's characters differ from the text's
   }
   for (const auto& [token, id] : spec_.vocab) {
     Utf8Step left = utf8_step(token, 0);
@@ -189,11 +188,10 @@ void Bpe::encode_piece(std::string_view piece, BpeScratch& s, std::vector<int32_
   s.ids_.insert(s.ids_.end(), s.units_.begin(), s.units_.end());
 }
 
-// The units that merging starts from: bytes or characters; what has no id becomes <0xNN>s, the unknown token,
-// or nothing when there is none.
+// Initial units: bytes or characters. A unit without id becomes <0xNN>s, the unknown token or nothing.
 void Bpe::to_units(std::string_view piece, std::vector<int32_t>& units) const {
   units.clear();
-  bool unknown_open = false;  // an unknown token that is not written yet
+  bool unknown_open = false;  // a pending unknown token
   const auto close_unknown = [&] {
     if (unknown_open) units.push_back(unk_id_);
     unknown_open = false;
@@ -214,7 +212,7 @@ void Bpe::to_units(std::string_view piece, std::vector<int32_t>& units) const {
       units.push_back(id);
     } else if (spec_.byte_fallback && !spec_.byte_level &&
                std::all_of(unit.begin(), unit.end(), [&](char c) { return byte_id(c) >= 0; })) {
-      for (char c : unit) units.push_back(byte_id(c));  // an open unknown stays open, as in HF tokenizers
+      for (char c : unit) units.push_back(byte_id(c));  // keeps a pending unknown, as HF tokenizers do
     } else if (unk_id_ >= 0) {
       if (!spec_.fuse_unk) close_unknown();
       unknown_open = true;
@@ -223,8 +221,7 @@ void Bpe::to_units(std::string_view piece, std::vector<int32_t>& units) const {
   close_unknown();
 }
 
-// Merges the best pair again and again: a linked list and a heap of candidates, of which outdated ones are
-// skipped.
+// Merges the best pair repeatedly: a linked list and a heap of candidates; outdated ones are skipped.
 void Bpe::merge(BpeScratch& s) const {
   const size_t n = s.units_.size();
   if (n < 2) return;

@@ -21,12 +21,12 @@ constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
 
 [[noreturn]] void fail(const std::string& file, const jinja::Failure& failure) {
   std::string what = failure.what();
-  std::replace(what.begin(), what.end(), '\n', ' ');  // raise_exception may say more than one line
+  std::replace(what.begin(), what.end(), '\n', ' ');  // raise_exception may give several lines
   if (failure.line == 0) throw Error(fmt::format("{}: {}", file, what));
   throw Error(fmt::format("{}: line {}: {}", file, failure.line, what));
 }
 
-// A "chat_template": a text, or several with names.
+// A "chat_template": a string, or several named ones.
 std::optional<std::string> template_text(const Json& object, const std::string& file) {
   const auto at = object.find("chat_template");
   if (at == object.end() || at->is_null()) return std::nullopt;
@@ -45,7 +45,7 @@ Json object_of(const ModelTexts& texts, std::string_view name) {
   return texts.has(name) ? texts.object(name) : Json::object();
 }
 
-// Without members that are null; and a message's reasoning under its three names, as transformers does.
+// Removes null members, and adds a message's reasoning under transformers' names.
 ordered_json prepared(const ordered_json& messages) {
   ordered_json out = ordered_json::array();
   for (const ordered_json& message : messages) {
@@ -63,7 +63,7 @@ ordered_json prepared(const ordered_json& messages) {
   return out;
 }
 
-// The template of the tokenizer's class; nullptr: it has none.
+// Template of the tokenizer's class; nullptr: none.
 const char* template_in_code(const ModelTexts& texts) {
   const Json declared = object_of(texts, "tokenizer_config.json").value("tokenizer_class", Json(""));
   const auto* known = tok::find_class(texts, declared.is_string() ? declared.get<std::string>() : "");
@@ -118,7 +118,7 @@ std::string ChatTemplate::render(const ordered_json& messages, bool add_generati
     std::vector<std::pair<std::string, jinja::Value>> values;
     values.emplace_back("messages", jinja::from_json(cx, prepared(messages)));
     values.emplace_back("add_generation_prompt", jinja::boolean(add_generation_prompt));
-    for (const ordered_json* source : {&variables, &variables_}) {  // the first of a name counts
+    for (const ordered_json* source : {&variables, &variables_}) {  // the first value of a name wins
       for (const auto& [key, value] : source->items()) values.emplace_back(key, jinja::from_json(cx, value));
     }
     for (const char* absent : {"tools", "documents"}) values.emplace_back(absent, jinja::none());
@@ -134,7 +134,7 @@ ordered_json parse_messages(std::string_view text, const fs::path& file) {
     throw Error(file.string() + ": expected a list of messages, [{\"role\": \"user\", \"content\": \"…\"}]");
   for (size_t i = 0; i < messages.size(); ++i) {
     const ordered_json& message = messages[i];
-    if (!message.is_object()) throw Error(where(file, i) + " is no object with \"role\" and \"content\"");
+    if (!message.is_object()) throw Error(where(file, i) + " is not an object with \"role\" and \"content\"");
     if (!message.contains("role") || !message.at("role").is_string())
       throw Error(where(file, i) + ": expected a \"role\": \"system\", \"user\" or \"assistant\"");
     const bool content = message.contains("content");

@@ -15,33 +15,30 @@ namespace jinja {
 struct Program;
 }
 
-// A model's chat template: messages to the text that the model was trained on, byte for byte as
-// apply_chat_template of transformers 5.23 makes it. Templates are programs, in Jinja; what lariat does not
-// know of it is an error, of syntax at once and else where a rendering comes to it. Cheap to copy, safe to
-// use from several threads.
+// A model's chat template: converts messages to the text format of training, byte for byte as
+// apply_chat_template of transformers 5.23. Templates are Jinja programs: unsupported syntax is an error on
+// parsing, another unsupported feature when a rendering reaches it. Cheap to copy, thread-safe.
 class ChatTemplate {
  public:
-  // The template of a model: chat_template.jinja, else "chat_template" of tokenizer_config.json
-  // (a text, or a list of {name, template}: the one named "default"), else chat_template.json, else what the
-  // code of Qwen 1, ChatGLM2, 3 and GLM-4 does in place of one. Its variables
-  // are the tokenizer's special tokens, and `variables`, as the keyword arguments of apply_chat_template
-  // (enable_thinking, …). Unset when there is none. Throws Error naming the file and the template's
-  // line.
+  // Loads chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or the entry
+  // "default" of a list of {name, template}), else chat_template.json, else the built-in template for the
+  // code of Qwen 1, ChatGLM2, 3 and GLM-4. Variables: the tokenizer's special tokens, and `variables`, the
+  // keyword arguments of apply_chat_template (enable_thinking, …). nullopt: no template. Throws Error naming
+  // the file and the template's line.
   static std::optional<ChatTemplate> load(
       const ModelTexts& texts, const Tokenizer& tokenizer,
       const nlohmann::ordered_json& variables = nlohmann::ordered_json::object());
 
-  // `file` stands for the template in errors; `variables` is an object.
+  // `file` names the template in errors; `variables` is an object.
   static ChatTemplate parse(std::string_view source, const std::filesystem::path& file,
                             nlohmann::ordered_json variables);
 
-  // Whether a rendering sets a variable of that name itself.
+  // True if a rendering sets the variable `name` itself.
   static bool sets(std::string_view name);
 
-  // The text of `messages`, an array of {"role": …, "content": …, …} as parse_messages returns it.
-  // `variables`: further ones. `now`: what strftime_now tells in local time; the present without it. Linear
-  // in the messages. Throws Error when the template refuses the messages or does what lariat does not know or
-  // allow, naming its file and line.
+  // Text of `messages`, an array of {"role": …, "content": …, …} from parse_messages. `variables`: additional
+  // ones. `now`: time of strftime_now (local), default: the present. Linear in the messages. Throws Error
+  // naming file and line if the template refuses the messages or uses an unsupported feature.
   std::string render(const nlohmann::ordered_json& messages, bool add_generation_prompt,
                      const nlohmann::ordered_json& variables = {}, std::optional<std::time_t> now = {}) const;
 
@@ -52,8 +49,7 @@ class ChatTemplate {
   nlohmann::ordered_json variables_;
 };
 
-// Checks a JSON text, a list of {"role": text, "content": text or list, …}, and returns it. Throws Error that
-// names `file`, the message and what is wrong with it.
+// Checks a JSON list of {"role": text, "content": text or list, …}. Throws Error naming `file` and message.
 nlohmann::ordered_json parse_messages(std::string_view text, const std::filesystem::path& file);
 
 }  // namespace lariat

@@ -12,10 +12,10 @@ namespace lariat::tok {
 namespace {
 
 using DecodeKind = DecodeStep::Kind;
-// Bytes that one token may grow to: a chain of replacements could double it again and again.
+// Most bytes of one token: a chain of replacements could double it repeatedly.
 constexpr size_t kMaxReplaced = size_t{1} << 20;
 
-// The byte that a token <0xNN> spells, or -1.
+// Byte of a token <0xNN>; -1: another token.
 int fallback_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
   unsigned byte = 0;
@@ -23,7 +23,7 @@ int fallback_byte(std::string_view token) {
   return error == std::errc() && end == &token[5] ? static_cast<int>(byte) : -1;
 }
 
-// The bytes that a token spells in the byte alphabet. An added token outside the alphabet stands for itself.
+// Bytes of a token in the byte alphabet. An added token outside the alphabet stays as text.
 std::string alphabet_bytes(std::string_view token) {
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
@@ -58,8 +58,8 @@ void DecodeChain::feed(size_t index, std::string_view token, std::string& out) {
       const bool drop = state.step->drop_first && state.seen++ == 0;
       const std::string text = replace_all(token, state.step->pattern, drop ? "" : state.step->content);
       if (text.size() > std::max(kMaxReplaced, token.size())) {
-        throw Error(fmt::format(
-            "the tokenizer's decoder makes {} bytes of one token; use another tokenizer.json", text.size()));
+        throw Error(
+            fmt::format("the decoder expands a token to {} bytes; use another tokenizer.json", text.size()));
       }
       return feed(index + 1, text, out);
     }
@@ -93,7 +93,7 @@ void DecodeChain::end_bytes(size_t index, std::string& out) {
   if (bytes == 0) return;
   std::string text;
   state.utf8.finish(text);
-  // A run of bytes that is no text is as many tokens as it has bytes, each U+FFFD.
+  // An invalid run of bytes becomes one token U+FFFD per byte.
   const bool bad_run = state.step->bad_bytes == Utf8Assembler::Replace::kWhole && text.size() > bytes;
   const size_t size = bad_run ? text.size() / bytes : text.size();
   for (size_t at = 0; at < text.size(); at += size)
@@ -118,7 +118,7 @@ void DecodeChain::strip_token(size_t index, std::string_view token, std::string&
   feed(index + 1, token, out);
 }
 
-// The one token arrives in pieces: its front is stripped as it comes, and what may be its end is held back.
+// The token arrives in pieces: its front is stripped at once, its possible end is held back.
 void DecodeChain::strip_stream(size_t index, std::string_view text, std::string& out) {
   State& state = states_[index];
   const DecodeStep& step = *state.step;
@@ -138,7 +138,7 @@ void DecodeChain::strip_stream(size_t index, std::string_view text, std::string&
     ready += body;
   }
   state.held += ending;
-  // Only the last `stop` may go; at the end they are simply never passed on.
+  // Only the last `stop` are stripped: finish() never passes them on.
   for (; state.held > step.stop; --state.held) ready += step.content;
   if (!ready.empty()) feed(index + 1, ready, out);
 }
@@ -150,7 +150,7 @@ std::string token_bytes(const std::vector<DecodeStep>& steps, std::string_view t
   if (token.empty() || has(DecodeKind::kByteLevel)) return alphabet_bytes(token);
   const int byte = has(DecodeKind::kByteFallback) ? fallback_byte(token) : -1;
   if (byte >= 0) return {static_cast<char>(byte)};
-  constexpr std::string_view kBefore = "a";  // so that the token is not the first
+  constexpr std::string_view kBefore = "a";  // the token is then not the first
   DecodeChain chain(steps);
   std::string out;
   chain.push(kBefore, out);

@@ -8,13 +8,13 @@
 
 namespace lariat::tok {
 
-// One component of a "decoder", in the order of the file.
+// A component of a "decoder", in the order of the file.
 struct DecodeStep {
   enum class Kind {
     kReplace,       // in every token: pattern -> content, or nothing in the first when `drop_first`
     kByteFallback,  // runs of <0xNN> tokens -> the text they spell
-    kFuse,          // what follows sees one token
-    kStrip,         // up to `start` and `stop` times `content` (one character) off a token's ends
+    kFuse,          // later steps see one token
+    kStrip,         // removes up to `start` and `stop` times `content` (one character) from a token's ends
     kByteLevel,     // letters of the byte alphabet -> bytes
     kJoin,          // content between tokens
   };
@@ -25,23 +25,23 @@ struct DecodeStep {
   Utf8Assembler::Replace bad_bytes = Utf8Assembler::Replace::kPerPrefix;  // kByteFallback, kByteLevel
 };
 
-// Token strings in, text out, as soon as it is certain. The steps form a chain; each may hold something back.
+// Converts token strings to text as soon as the text is certain. Steps form a chain; each may hold text back.
 class DecodeChain {
  public:
   // `steps` must outlive the chain.
   explicit DecodeChain(const std::vector<DecodeStep>& steps);
 
-  // Both append to `out`. finish() ends the text; a chain is not used after it.
+  // Both append to `out`. finish() ends the text; the chain cannot be used afterwards.
   void push(std::string_view token, std::string& out) { feed(0, token, out); }
   void finish(std::string& out);
 
  private:
   struct State {
     const DecodeStep* step;
-    bool fused;         // an earlier step made one token of all
+    bool fused;         // an earlier step fused all tokens
     size_t seen = 0;    // tokens so far
-    size_t strip_left;  // characters that may still be stripped off the front
-    size_t held = 0;    // times `content` that may be the end of the text
+    size_t strip_left;  // characters left to strip from the front
+    size_t held = 0;    // times `content` at a possible end of the text
     Utf8Assembler utf8;
   };
 
@@ -55,8 +55,8 @@ class DecodeChain {
   std::vector<State> states_;
 };
 
-// The bytes that a token spells behind another: of a byte token its byte, of letters of the byte alphabet
-// theirs, else what the steps make of it (transformers' StopStringCriteria.clean_tokenizer_vocab).
+// Bytes of a token after another token: of a byte token its byte, of letters of the byte alphabet their
+// bytes, else the steps' output (transformers' StopStringCriteria.clean_tokenizer_vocab).
 std::string token_bytes(const std::vector<DecodeStep>& steps, std::string_view token);
 
 }  // namespace lariat::tok

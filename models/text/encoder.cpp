@@ -4,9 +4,8 @@
 namespace lariat {
 namespace {
 
-// A text on its way to ids: added tokens are cut out of it, the sections between them are normalised, the
-// added tokens of normalised form are cut out of those, and what is left goes through pre-tokenizer and BPE,
-// or through SentencePiece.
+// Encodes a text: cuts out added tokens, normalises the sections between them, cuts out added tokens in
+// normalised form, and encodes the rest by pre-tokenizer and BPE, or by SentencePiece.
 class Encoding {
  public:
   Encoding(const tok::Pipeline& pipeline, size_t text_bytes, std::vector<int32_t>& out)
@@ -44,7 +43,7 @@ class Encoding {
   tok::RegexScratch regex_;
   tok::SentencePiece::Scratch sentencepiece_;
   std::vector<int32_t>& out_;
-  bool first_ = true;  // nothing of the text has been encoded yet
+  bool first_ = true;  // no text has been encoded yet
 };
 
 }  // namespace

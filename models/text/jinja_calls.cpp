@@ -1,5 +1,4 @@
-// How arguments are bound and names are found; methods of texts and dicts, and the functions of every
-// template.
+// Argument binding, name lookup, methods of strings and dicts, and the functions of every template.
 #include <fmt/format.h>
 #include <utf8proc.h>
 
@@ -14,8 +13,7 @@ namespace {
 
 constexpr int64_t kMaxRange = 100'000;  // as in Jinja's sandbox
 
-// The methods that Python has, known here or not. An attribute of another name is undefined, and templates
-// ask for that.
+// Python's methods, supported or not. An attribute of another name is undefined; templates test for it.
 constexpr std::string_view kOfText[] = {
     "capitalize", "casefold",     "center",       "count",   "encode",     "endswith",    "expandtabs",
     "find",       "format",       "format_map",   "index",   "isalnum",    "isalpha",     "isascii",
@@ -38,7 +36,7 @@ std::span<const std::string_view> methods_of(const Value& v) {
   return {};
 }
 
-// On whitespace or on a separator (not empty), at most `limit` times when that is not negative.
+// Splits at whitespace or at a non-empty separator, at most `limit` times unless negative.
 std::vector<std::string_view> split(std::string_view text, const std::string* separator, int64_t limit) {
   std::vector<std::string_view> parts;
   if (separator) {
@@ -84,9 +82,9 @@ Value split_method(const Arguments& args) {
   return make_sequence(cx, Kind::kList, std::move(items));
 }
 
-// The other case of a character, where it is one character, wherever it stands.
+// Other case of a character with a context-free one-character mapping.
 char32_t other_case(char32_t c, bool up) {
-  // Unicode's SpecialCasing, and a few beside it; and title case, which differs from upper case.
+  // Unicode's SpecialCasing and a few others; title case, which differs from upper case.
   const bool special = c == 0xDF || c == 0x130 || c == 0x149 || c == 0x1F0 || c == 0x390 || c == 0x3A3 ||
                        c == 0x3B0 || c == 0x587 || (c >= 0x1E96 && c <= 0x1E9A) ||
                        (c >= 0x1F50 && c <= 0x1FFC) || (c >= 0xFB00 && c <= 0xFB17);
@@ -123,12 +121,12 @@ template <Case how>
 Value case_method(const Arguments& args) {
   args.cx.charge(8 * text_of(args.self).size());
   std::string out;
-  bool word = false;  // the character before is a letter
+  bool word = false;  // the previous character is a letter
   for (const std::string_view part : chars(text_of(args.self))) {
     const char32_t c = utf8_step(part, 0).value;
     const bool title = how == Case::kTitle || how == Case::kCapitalize;
     const bool letter = (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
-    // Title case of other characters differs from upper case, and the filter's words from the method's.
+    // Title case of other characters differs from upper case; filter and method split words differently.
     if (title && !letter && (how == Case::kTitle || c >= 0x80) && !(c < 0x80 && is_python_space(c)))
       throw Failure("title and capitalize of other characters than English letters are not supported");
     const bool up =
@@ -216,7 +214,7 @@ Value make_filled(const Arguments& args) {
   return made;
 }
 
-// Local time; %f is 000000, and %z and %Z are empty, as of a Python time without a zone.
+// Local time; %f is 000000, %z and %Z are empty, as for a Python time without a zone.
 std::string format_time(std::string format, std::time_t now) {
   for (const auto& [code, content] : {std::pair{"%f", "000000"}, std::pair{"%z", ""}, std::pair{"%Z", ""}})
     format = replace_all(format, code, content);

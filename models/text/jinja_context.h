@@ -10,7 +10,7 @@
 
 namespace lariat::jinja {
 
-// Counts how deeply something calls itself; throws Failure beyond `most`.
+// Counts the depth of a recursion; throws Failure beyond `most`.
 class Depth {
  public:
   Depth(int& depth, int most, const std::string& what, int line = 0) : depth_(depth) {
@@ -25,16 +25,15 @@ class Depth {
   int& depth_;
 };
 
-// The bounds of a rendering. A conversation of 1,000 messages takes some 200,000 steps; every byte of a text
-// that is made, copied or searched counts, so that memory and time are bounded by the same number.
+// Limits of a rendering. A conversation of 1,000 messages takes some 200,000 steps. Each byte of text made,
+// copied or searched counts: one number bounds memory and time.
 struct Limits {
   uint64_t steps = 4'000'000;
   uint64_t bytes = uint64_t{256} << 20;
-  uint64_t text_bytes = uint64_t{32} << 20;  // of one text, the output included
+  uint64_t text_bytes = uint64_t{32} << 20;  // per text, output included
 };
 
-// A rendering in progress: what it has used of its limits, its variables, its output, the line that runs and
-// the time that strftime_now tells.
+// A rendering in progress: used limits, variables, output, current line, and the time of strftime_now.
 class Context {
  public:
   Context(const Limits& limits, std::time_t time) : now(time), limits_(limits) {}
@@ -46,15 +45,14 @@ class Context {
   void charge(uint64_t bytes) {
     if ((bytes_ += bytes) > limits_.bytes) throw Failure("the template makes more text than any chat needs");
   }
-  // Comes before a text of that size is made, of which `fresh` bytes are new, all of them or some.
+  // Called before a text of `bytes` bytes is made, `fresh` of them new.
   void reserve_text(uint64_t bytes) { reserve_text(bytes, bytes); }
   void reserve_text(uint64_t bytes, uint64_t fresh) {
     if (bytes > limits_.text_bytes) throw Failure("the template makes a text longer than any chat needs");
     charge(fresh);
   }
 
-  // Counts statements and expressions that run inside each other, through macros that call each other as
-  // well. Real templates reach 40.
+  // Counts nested statements and expressions, also through macros. Real templates reach 40.
   Depth enter() {
     static const std::string kWhat = "macros or expressions nested too deeply; is a macro calling itself?";
     step();
@@ -65,9 +63,9 @@ class Context {
     out += text;
   }
 
-  // The variable of that name, here or around, or the function, or undefined.
+  // The variable of this or an outer scope, else the function, else undefined.
   Value lookup(std::string_view name) const;
-  // Sets it here. `name` must last as long as the scope.
+  // Sets a variable of this scope. `name` must outlive the scope.
   void define(std::string_view name, Value value);
   size_t scope() const { return frame_; }
 
@@ -90,7 +88,7 @@ class Context {
   size_t frame_ = 0, top_ = 0;
 };
 
-// A scope for a body: inside `parent`, and gone at its end.
+// A scope for a body inside `parent`, ended by the destructor.
 class Scope {
  public:
   explicit Scope(Context& cx) : Scope(cx, cx.frame_) {}

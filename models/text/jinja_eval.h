@@ -7,17 +7,14 @@
 
 #include "models/text/jinja_context.h"
 
-// The parts of expressions: each throws Failure where Python or Jinja would raise, and for what lariat does
-// not know.
+// Evaluation of expressions. Throws Failure where Python or Jinja would raise, and for unsupported features.
 namespace lariat::jinja {
 
-// The arguments of a call bound to parameters as Python does it; nullptr for those not given. `what` is
-// called, in errors.
+// Arguments of a call, bound to parameters as in Python; nullptr: not given. `what`: callee in errors.
 std::vector<const Value*> bind_arguments(const Call& call, std::string_view what,
                                          std::span<const std::string_view> parameters);
 
-// A call of a filter, method or function that lariat knows: its input or the value whose method it is, and
-// what stands in the parentheses.
+// Arguments of a supported filter, method or function: its input or `self`, and the arguments in parentheses.
 struct Arguments {
   Context& cx;
   const Value& self;
@@ -28,11 +25,11 @@ struct Arguments {
   const Value* operator[](size_t i) const { return bound[i]; }
   int64_t integer(size_t i, int64_t otherwise) const;
   bool boolean(size_t i, bool otherwise) const { return bound[i] ? truth(*bound[i]) : otherwise; }
-  const std::string* text(size_t i) const;  // nullptr: not given or none
+  const std::string* text(size_t i) const;  // nullptr: not given or None
   const std::string& need_text(size_t i) const;
 };
 
-// The first `required` of the parameters have no default. With kAny alone it takes the call as it is.
+// The first `required` parameters have no default. The single parameter kAny accepts any call.
 struct Builtin {
   static constexpr std::string_view kAny = "*";
   std::string_view name;
@@ -43,7 +40,7 @@ struct Builtin {
   Value operator()(Context& cx, const Value& self, const Call& call) const;
 };
 
-// The entry of a table with that name, or nullptr.
+// The entry of a table with this name; nullptr: none.
 template <class Entry>
 const Entry* in_table(std::span<const Entry> table, std::string_view name) {
   for (const Entry& entry : table) {
@@ -52,7 +49,7 @@ const Entry* in_table(std::span<const Entry> table, std::string_view name) {
   return nullptr;
 }
 
-// jinja_operators.cpp: + - * / // % ~, comparisons and parts of values
+// jinja_operators.cpp: + - * / // % ~, comparisons, attributes, items and slices
 Value arithmetic(Context& cx, std::string_view symbol, Value a, const Value& b);
 Value negative(const Value& v);
 bool compare(Context& cx, std::string_view symbol, const Value& a, const Value& b);
@@ -65,9 +62,9 @@ Value slice(Context& cx, const Value& object, const Value& start, const Value& s
 Value apply_filter(Context& cx, const std::string& name, const Value& input, const Call& call);
 Value apply_test(Context& cx, const std::string& name, const Value& input, const Call& call);
 
-// jinja_calls.cpp: methods of texts, dicts, lists and tuples, and the functions that a template finds
-bool has_method(const Value& self, std::string_view name);  // those that Python has, known here or not
-const Builtin* known_method(const Value& self, std::string_view name);  // nullptr: not known here
+// jinja_calls.cpp: methods of strings, dicts, lists and tuples, and functions
+bool has_method(const Value& self, std::string_view name);              // Python's methods, supported or not
+const Builtin* known_method(const Value& self, std::string_view name);  // nullptr: unsupported
 Value call_method(Context& cx, const Value& self, const std::string& name, const Call& call);
 Value call_value(Context& cx, const Value& function, const Call& call);
 Value replace(Context& cx, const std::string& text, const std::string& old, const std::string& with);

@@ -12,13 +12,12 @@
 
 namespace lariat::jinja {
 
-// How deep brackets and blocks may nest: parser and interpreter call themselves. Real templates need some 12.
+// Most nested brackets and blocks: parser and interpreter are recursive. Real templates need some 12.
 inline constexpr int kMaxNesting = 120;
-// The deepest tree of an expression: a + b + c + ... is as deep as it is long.
+// Deepest tree of an expression: a + b + c + ... is as deep as it is long.
 inline constexpr int kMaxTreeDepth = 200;
 
-// The part of the parser that reads expressions: Jinja's grammar, level by level, and what each construct
-// does.
+// Parser of expressions: Jinja's grammar, level by level, with the evaluation of each construct.
 class ExpressionParser {
  protected:
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
@@ -68,7 +67,7 @@ class ExpressionParser {
     return all;
   }
 
-  // A node that evaluates of its parts what it needs: eval(Context&, const Parts&).
+  // A node that evaluates only the parts it needs: eval(Context&, const Parts&).
   template <class Eval>
   Expression lazy_node(int line, Parts parts, Eval eval) const {
     Expression e{std::move(eval), {}, line};
@@ -78,14 +77,14 @@ class ExpressionParser {
     return e;
   }
 
-  // A node of the values of all its parts: eval(Context&, std::vector<Value>).
+  // A node that evaluates all its parts first: eval(Context&, std::vector<Value>).
   template <class Eval>
   Expression node(int line, Parts operands, Eval eval) const {
     return lazy_node(line, std::move(operands), [line, eval](Context& cx, const Parts& parts) {
       std::vector<Value> values;
       values.reserve(parts.size());
       for (const Expression& part : parts) values.push_back(part(cx));
-      cx.line = line;  // of an error from here on
+      cx.line = line;  // line of later errors
       return eval(cx, std::move(values));
     });
   }
@@ -122,7 +121,7 @@ class ExpressionParser {
     return e;
   }
 
-  // Operands with a word between them: the value is the first whose truth decides, else the last.
+  // Operands joined by a word: the value is the first operand with a deciding truth, else the last.
   template <class Operand>
   Expression chain(std::string_view word, bool deciding, const Operand& operand) {
     Expression e = operand();
@@ -178,7 +177,7 @@ class ExpressionParser {
     });
   }
 
-  // Jinja's levels, loosest first. All of them group to the left, ** as well.
+  // Jinja's levels, loosest first. All levels group to the left, ** too.
   Expression arithmetic_level(size_t level) {
     static const std::vector<std::vector<std::string_view>> kLevels = {
         {"+", "-"}, {"~"}, {"*", "/", "//", "%"}, {"**"}};
@@ -223,8 +222,8 @@ class ExpressionParser {
     return e;
   }
 
-  // A node that takes the value of the first part and, as arguments of a call, those of other parts and of
-  // what stands here in parentheses: eval(Context&, first, Call).
+  // A node for a call: eval(Context&, first part's value, Call). The call's arguments are the values of the
+  // other parts and of the arguments in parentheses here.
   template <class Eval>
   Expression call_node(int line, Parts parts, Eval eval) {
     std::vector<std::string> names;
@@ -312,7 +311,7 @@ class ExpressionParser {
     return all;
   }
 
-  // An expression, or several with commas between them, which is a tuple.
+  // An expression, or a tuple of expressions separated by commas.
   Expression tuple(bool with_condition) {
     const int line = now().line;
     const auto item = [&] { return with_condition ? expression() : disjunction(); };
@@ -347,7 +346,7 @@ class ExpressionParser {
                 [](Context& cx, const std::vector<Value>& values) { return item(cx, values[0], values[1]); });
   }
 
-  // An attribute or, with arguments behind it, a method.
+  // An attribute or, before parentheses, a method.
   Expression attribute_of(int line, Expression object) {
     const std::string word = name();
     Parts parts = list(std::move(object));
@@ -390,7 +389,7 @@ class ExpressionParser {
         names.push_back(name());
         next();
       } else if (!names.empty()) {
-        fail("an argument without a name behind one with a name");
+        fail("an argument without a name after one with a name");
       }
       parts.push_back(expression());
     }
@@ -400,7 +399,7 @@ class ExpressionParser {
 
   std::vector<Token> tokens_;
   size_t at_ = 0;
-  int depth_ = 0;  // of what is around the present place
+  int depth_ = 0;  // at the current position
 };
 
 }  // namespace lariat::jinja

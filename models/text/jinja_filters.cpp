@@ -30,7 +30,7 @@ Value replace_filter(const Arguments& args) {
                  to_text(args.cx, *args[1]));
 }
 
-// An attribute or index; as attribute= takes them.
+// An attribute or index, as in attribute=.
 Value part_of(Context& cx, const Value& value, const Value& key, const Value* otherwise = nullptr) {
   if (is_text(key) && text_of(key).find_first_of(".0123456789") != std::string::npos)
     throw Failure("an attribute with dots or digits is not supported");
@@ -52,7 +52,7 @@ Value join_filter(const Arguments& args) {
   return make_text(cx, std::move(out));
 }
 
-// map(attribute=...) as any filter; map with the name of a filter and its arguments: map_filter().
+// map(attribute=...); map_filter() handles map with a filter's name and arguments.
 Value map_attribute(const Arguments& args) {
   std::vector<Value> out;
   const Value input = to_sequence(args.cx, args.self);
@@ -60,7 +60,7 @@ Value map_attribute(const Arguments& args) {
   return make_sequence(args.cx, Kind::kIterator, std::move(out));
 }
 
-// The name of a filter or test, which stands at place `at`, and the arguments behind it.
+// Name of a filter or test at argument `at`, and the arguments after it.
 std::pair<std::string, Call> named_call(const Call& call, size_t at, const char* what) {
   if (!is_text(call.args[at])) throw Failure(what);
   return {text_of(call.args[at]),
@@ -95,7 +95,7 @@ Value pick(const Arguments& args) {
   return make_sequence(cx, Kind::kIterator, std::move(out));
 }
 
-// Values are sorted by themselves, and texts in lower case.
+// Sort key: the value itself; strings in lower case.
 Value sort_key(Context& cx, const Value& v) { return is_text(v) ? call_method(cx, v, "lower", {}) : v; }
 
 Value sort_filter(const Arguments& args) {
@@ -155,7 +155,7 @@ Value list_filter(const Arguments& args) {
 Value length_filter(const Arguments& args) { return integer(length(args.cx, args.self)); }
 Value string_filter(const Arguments& args) { return make_text(args.cx, to_text(args.cx, args.self)); }
 
-// A method of the input as a text, in errors called as the filter is.
+// A string method of the input; errors use the filter's name.
 Value text_method(const Arguments& args) {
   const Value text = make_text(args.cx, to_text(args.cx, args.self));
   Builtin method = *known_method(text, args.name == "trim" ? "strip" : args.name);
@@ -205,7 +205,7 @@ template <bool truth>
 bool is_bool(const Value& v) {
   return v.is(Kind::kBool) && v.boolean == truth;
 }
-// A comparison by its sign or name.
+// A comparison by symbol or name.
 struct Comparison {
   std::string_view name, symbol;
 };
@@ -229,7 +229,7 @@ constexpr Test kTests[] = {
     {"number", [](const Value& v) { return is_number(v); }},
     {"string", is_kind<Kind::kText>},
     {"mapping", is_kind<Kind::kDict>},
-    // Jinja's: what has a length and can be indexed. A dict is one, and so is what is undefined.
+    // Jinja's definition: has a length and an index. Dicts and undefined values qualify.
     {"sequence",
      [](const Value& v) {
        if (v.is(Kind::kView)) throw Failure("'is sequence' of a range or view is not supported");

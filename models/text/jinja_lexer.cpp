@@ -9,14 +9,14 @@
 namespace lariat::jinja {
 namespace {
 
-constexpr size_t kMaxBytes = size_t{1} << 20;  // the largest template known has 30 KB
+constexpr size_t kMaxBytes = size_t{1} << 20;  // the largest known template has 30 KB
 
 bool is_digit_char(char c) { return c >= '0' && c <= '9'; }
 bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit_char(c);
 }
 
-// Line ends as \n, without the last one.
+// Converts line ends to \n, without the last one.
 std::string normalize_lines(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -46,7 +46,7 @@ class Lexer {
     tokens_.push_back({.kind = kind, .line = line_, .text = std::move(text), .value = {}});
   }
 
-  // Moves on, counting lines.
+  // Advances and counts lines.
   std::string_view take(size_t n) {
     const std::string_view taken = source_.substr(at_, n);
     line_ += static_cast<int>(std::count(taken.begin(), taken.end(), '\n'));
@@ -59,7 +59,7 @@ class Lexer {
     take(rest.size() - strip(rest, nullptr, true, false).size());
   }
 
-  // "-" and the space around, "+", or nothing and, after a block, the rest of the line.
+  // Takes "-", `mark` and following space, or "+" and `mark`, or `mark` (of a block also a line end).
   bool close(std::string_view mark, bool block) {
     if (sees(mark)) {
       take(mark.size());
@@ -75,7 +75,7 @@ class Lexer {
     return false;
   }
 
-  // Text up to a tag whose sign is given, without the space that sign and lstrip_blocks take away.
+  // Adds text up to a tag with the given sign, without the space removed by "-" and lstrip_blocks.
   void add_data(size_t end, char sign, bool block, bool line_start) {
     std::string_view text = source_.substr(at_, end - at_);
     std::string_view kept = text;
@@ -91,7 +91,7 @@ class Lexer {
     take(text.size());
   }
 
-  // How many such characters stand at a place.
+  // Number of consecutive characters of a kind from a position on.
   size_t count(size_t at, bool (*is)(char)) const {
     size_t n = 0;
     while (at + n < source_.size() && is(source_[at + n])) ++n;
@@ -101,7 +101,7 @@ class Lexer {
     return at < source_.size() && of.find(source_[at]) != std::string_view::npos;
   }
 
-  // From the end of one tag to the end of the next.
+  // Reads from the end of one tag to the end of the next.
   void data() {
     const bool line_start = at_line_start_;
     size_t end = at_;
@@ -169,7 +169,7 @@ class Lexer {
     take(text.size());
   }
 
-  // 12 or 1.5; not hexadecimal, with underscores or an exponent. Behind a dot, a whole one: a.0.1
+  // 12 or 1.5, without hexadecimal, underscores or exponents. After a dot only integers: a.0.1
   void number() {
     const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
     size_t n = count(at_, is_digit_char);
@@ -216,7 +216,7 @@ class Lexer {
         append_utf8(out, code_point(text.substr(i + 1, width), width));
         i += width;
       } else if (is_digit_char(c) || c == 'N' || (c & 0x80)) {
-        fail("an escape in a text that is not supported");
+        fail("an unsupported escape in a text");
       } else if (c != '\n') {
         out += '\\';
         out += c;
@@ -230,7 +230,7 @@ class Lexer {
     const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
     if (result.ec != std::errc() || result.ptr != digits.data() + width || digits.size() != width ||
         value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
-      fail("an escape in a text that is no character");
+      fail("an escape in a text is not a character");
     return value;
   }
 

@@ -63,7 +63,7 @@ Value repeat(Context& cx, const std::string& text, int64_t count) {
 Value add(Context& cx, Value a, const Value& b) {
   if (is_text(a) && is_text(b)) {
     cx.reserve_text(text_of(a).size() + text_of(b).size(), text_of(b).size());
-    if (a.object.use_count() == 1) {  // nobody else sees it grow
+    if (a.object.use_count() == 1) {  // no other reference sees the growth
       a.as<Text>() += text_of(b);
       return a;
     }
@@ -92,7 +92,7 @@ bool contains(Context& cx, const Value& container, const Value& item) {
                      [&](const Value& member) { return equal(cx, member, item); });
 }
 
-// A bound of a slice as Python clips it to the length.
+// Slice bound, clipped to the length as in Python.
 int64_t bound(const Value& v, int64_t length, int64_t otherwise) {
   if (v.is(Kind::kNone)) return otherwise;
   if (v.is(Kind::kUndefined)) fail_undefined(v);
@@ -209,7 +209,7 @@ Value slice(Context& cx, const Value& object, const Value& start, const Value& s
   const int64_t by = step.is(Kind::kNone) ? 1 : is_integral(step) ? integral(step) : 0;
   if (by != 1 && (by != -1 || !start.is(Kind::kNone) || !stop.is(Kind::kNone)))
     throw Failure("a slice in steps is not supported, apart from [::-1]");
-  const Value all = to_sequence(cx, object);  // of a text, its characters
+  const Value all = to_sequence(cx, object);  // for a string: its characters
   const int64_t size = length(cx, all), begin = bound(start, size, 0);
   const int64_t end = std::max(begin, bound(stop, size, size));
   std::vector<Value> items(items_of(all).begin() + begin, items_of(all).begin() + end);

@@ -12,10 +12,10 @@ namespace {
 
 constexpr size_t kMaxParameters = 64;
 
-// An assignment does this with a value: it sets a name, an attribute of a namespace, or several of them.
+// Target of an assignment: sets a name, an attribute of a namespace, or several of them.
 using Target = std::function<void(Context&, const Value&)>;
 
-// Runs a body in a scope of its own and returns what it prints.
+// Runs a body in a separate scope and returns its output.
 std::string capture(Context& cx, const Program& body, Flow& flow) {
   std::string outer = std::exchange(cx.out, "");
   const Scope scope(cx);
@@ -29,8 +29,8 @@ struct For {
   std::optional<Expression> condition;
   Program body, otherwise;
 
-  // The items that the loop goes through. Jinja asks the condition as late as it can; here it is asked at
-  // once, so it may not see what the loop's body changes, which is only a namespace.
+  // Items of the loop. Jinja evaluates the condition as late as possible, this code at once: the condition
+  // must not see changes of the loop's body, which only a namespace can carry.
   std::vector<Value> kept(Context& cx) const {
     const Value source = to_sequence(cx, items(cx));
     if (!condition) return items_of(source);
@@ -67,7 +67,7 @@ struct Macro {
   std::vector<Expression> defaults;  // of the last parameters
   Program body;
 
-  // `frame`: where it was defined, which it does not leave (is_plain).
+  // frame: the defining scope, which the macro never leaves (is_plain).
   Value call(Context& cx, const Call& call, size_t frame) const {
     const Depth running = cx.enter();
     const std::vector<std::string_view> names(parameters.begin(), parameters.end());
@@ -94,7 +94,7 @@ class Parser : ExpressionParser {
   Program run() { return block({}); }
 
  private:
-  // Statements up to a tag of one of these names, which comes next; up to the end when there are none.
+  // Statements up to a tag with one of these names (not consumed) or, without names, up to the end.
   Program block(const std::vector<std::string_view>& ends) {
     const Depth nesting = nest();
     Program body;
@@ -120,7 +120,7 @@ class Parser : ExpressionParser {
     }
   }
 
-  // A statement behind which the next one follows.
+  // A statement without break or continue.
   template <class Run>
   static Statement following(int line, Run run) {
     return {[run = std::move(run)](Context& cx) {
@@ -130,7 +130,7 @@ class Parser : ExpressionParser {
             line};
   }
 
-  // A body between a tag's end and the tag that closes it, whose name is taken.
+  // A body between a tag's end and its closing tag, whose name is consumed.
   Program body_until(std::string_view end) {
     expect(Token::Kind::kClose);
     Program body = block({end});
@@ -138,7 +138,7 @@ class Parser : ExpressionParser {
     return body;
   }
 
-  // A body that becomes a function: loops around it are not its own.
+  // A body that becomes a function: outer loops do not apply to it.
   Program without_loops(std::string_view end) {
     const int loops = std::exchange(loops_, 0);
     Program body = body_until(end);
@@ -233,7 +233,7 @@ class Parser : ExpressionParser {
       if (skip("=")) {
         macro->defaults.push_back(expression());
       } else if (!macro->defaults.empty()) {
-        fail("a parameter without a default behind one with a default");
+        fail("a parameter without a default after one with a default");
       }
     }
     expect(")");
@@ -290,7 +290,7 @@ class Parser : ExpressionParser {
     };
   }
 
-  int loops_ = 0;  // around the present place
+  int loops_ = 0;  // at the current position
 };
 
 }  // namespace

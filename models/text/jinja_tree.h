@@ -6,8 +6,7 @@
 
 #include "models/text/jinja_context.h"
 
-// A template as text, tokens and tree. Lines count from 1. tokenize(), parse() and render() throw Failure
-// with the line.
+// A template as text, tokens and tree. Functions throw Failure with the line, counted from 1.
 namespace lariat::jinja {
 
 struct Token {
@@ -18,10 +17,10 @@ struct Token {
   Value value;       // kNumber
 };
 
-// With trim_blocks and lstrip_blocks, as transformers has them, and without comments.
+// Tokens with trim_blocks and lstrip_blocks, as in transformers, without comments.
 std::vector<Token> tokenize(std::string_view source);
 
-// A node of an expression's tree: its parts, and what makes a value of them.
+// A node of an expression's tree: its parts, and the function of its value.
 struct Expression {
   std::function<Value(Context&, const std::vector<Expression>& parts)> eval;
   std::vector<Expression> parts;
@@ -60,7 +59,7 @@ struct Program {
 
 Program parse(std::string_view source);
 
-// The text that the template makes of `variables`.
+// Output of the template for `variables`.
 std::string render(const Program& program, Context& cx,
                    const std::vector<std::pair<std::string, Value>>& variables);
 

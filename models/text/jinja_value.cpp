@@ -12,7 +12,7 @@
 namespace lariat::jinja {
 namespace {
 
-constexpr int kMaxDepth = 64;  // of lists in lists, as what goes through them calls itself
+constexpr int kMaxDepth = 64;  // nested lists: functions on them are recursive
 constexpr uint64_t kItemBytes = sizeof(Value);
 
 int depth_of(const Value& v) {
@@ -20,7 +20,7 @@ int depth_of(const Value& v) {
   return v.is(Kind::kDict) ? v.as<Dict>().depth : 0;
 }
 
-// Lets a container of that depth hold `v`.
+// Updates the depth of a container that is to hold `v`.
 void contain(const Value& v, int& depth) {
   if (!is_plain(v)) {
     const char* what = v.is(Kind::kNamespace) ? "namespace" : v.is(Kind::kMacro) ? "macro" : "loop";
@@ -52,11 +52,11 @@ std::string text_repr(std::string_view text) {
 
 std::string float_repr(double d) {
   std::string out = fmt::format("{}", d);
-  if (out.find_first_of(".en") == std::string::npos) out += ".0";  // n: of inf and nan
+  if (out.find_first_of(".en") == std::string::npos) out += ".0";  // n: inf and nan
   return out;
 }
 
-// A value as Python's repr() or json.dumps(), with an indent or, below 0, on one line.
+// Writes a value like Python's repr() or json.dumps(), with `indent` or, below 0, on one line.
 class Writer {
  public:
   Writer(Context& cx, bool json, int64_t indent) : cx_(cx), json_(json), indent_(indent) {}
@@ -94,7 +94,7 @@ class Writer {
     if (v.is(Kind::kInteger)) return std::to_string(v.integer);
     if (v.is(Kind::kUndefined) && !json_) return "Undefined";
     if (v.is(Kind::kFloat) && (!json_ || std::isfinite(v.real))) return float_repr(v.real);
-    if (!is_text(v)) throw Failure(fmt::format("a '{}' cannot be printed or is no JSON", type_name(v)));
+    if (!is_text(v)) throw Failure(fmt::format("a '{}' cannot be printed or is not JSON", type_name(v)));
     cx_.reserve_text(6 * text_of(v).size());
     return json_ ? nlohmann::json(text_of(v)).dump() : text_repr(text_of(v));
   }
@@ -257,7 +257,7 @@ Value to_sequence(Context& cx, const Value& v) {
   std::vector<Value> items;
   if (v.is(Kind::kIterator)) {
     if (std::exchange(v.as<Sequence>().taken, true))
-      throw Failure("what a filter made is gone through twice; make it a list first");
+      throw Failure("the result of a filter is used twice; make it a list first");
     return v;
   } else if (is_sequence(v)) {
     return v;

@@ -9,19 +9,19 @@
 #include <utility>
 #include <vector>
 
-// The values of a chat template: Python's, as far as templates can tell.
+// Values of a chat template: Python's, as far as templates can tell.
 namespace lariat::jinja {
 
-// An error of a template or its input. render() adds the line where it is not known yet (0).
+// An error of a template or its input. render() adds the line if it is unknown (0).
 struct Failure : std::runtime_error {
   explicit Failure(const std::string& what, int at_line = 0) : std::runtime_error(what), line(at_line) {}
   int line;
 };
 
-class Context;  // of a rendering: jinja_context.h
+class Context;  // jinja_context.h
 
 enum class Kind : uint8_t {
-  kUndefined,  // Jinja's: prints as "", has no attributes; its Text says what was not there
+  kUndefined,  // Jinja's: prints as "", has no attributes; its Text names the missing value
   kNone,
   kBool,
   kInteger,
@@ -29,8 +29,8 @@ enum class Kind : uint8_t {
   kText,
   kList,
   kTuple,
-  kView,      // a range, or what keys(), values() and items() of a dict return: can be gone through
-  kIterator,  // what map, select, ... make: can be gone through once
+  kView,      // a range, or keys(), values() and items() of a dict: can be iterated
+  kIterator,  // result of map, select, ...: can be iterated once
   kDict,
   kNamespace,
   kMacro,
@@ -45,7 +45,7 @@ struct Value {
     bool boolean;
     double real;
   };
-  std::shared_ptr<void> object = {};  // a Text, Sequence, Dict, Loop or, of kMacro and kFunction, Function
+  std::shared_ptr<void> object = {};  // Text, Sequence, Dict, Loop or, for kMacro and kFunction, Function
 
   template <class T>
   T& as() const {
@@ -58,12 +58,12 @@ using Text = std::string;  // valid UTF-8
 
 struct Sequence {
   std::vector<Value> items;
-  bool taken = false;  // kIterator: gone through
-  int depth = 1;       // of containers in it, itself included
+  bool taken = false;  // kIterator: already iterated
+  int depth = 1;       // of nested containers, itself included
 };
 
 struct Dict {
-  std::vector<std::pair<Value, Value>> members;  // in order; looked up one by one, which counts as steps
+  std::vector<std::pair<Value, Value>> members;  // in order; linear lookup counts as steps
   int depth = 1;
 };
 
@@ -74,7 +74,7 @@ struct Loop {
 
 struct Call {
   std::vector<Value> args;
-  std::vector<std::string> names;  // of the last args
+  std::vector<std::string> names;  // names of the last args
   size_t by_place() const { return args.size() - names.size(); }
 };
 using Function = std::function<Value(Context&, const Call&)>;
@@ -101,36 +101,36 @@ bool is_sequence(const Value& v);                                           // k
 inline const std::vector<Value>& items_of(const Value& v) { return v.as<Sequence>().items; }
 bool is_number(const Value& v);    // Python's: bool, int, float
 bool is_integral(const Value& v);  // bool, int
-int64_t integral(const Value& v);  // of those
+int64_t integral(const Value& v);  // of a bool or int
 double to_double(const Value& v);  // of a number
-// A number without loss, on x86-64 and AArch64, whose long double holds every int64 and every double.
+// A number without loss on x86-64 and AArch64: long double holds every int64 and every double.
 long double exact(const Value& v);
-// Whether it neither refers back to a scope nor may change: what a list, dict or namespace may hold, so that
-// no value can hold itself, and a macro does not outlive what it sees.
+// True if the value neither refers to a scope nor can change. Lists, dicts and namespaces hold only such
+// values: no value can hold itself, and no macro outlives its scope.
 bool is_plain(const Value& v);
 
-const char* type_name(const Value& v);  // as Python's errors call it
+const char* type_name(const Value& v);  // as in Python's errors
 bool truth(const Value& v);
 std::string to_text(Context& cx, const Value& v);  // Python's str()
-// The value as json.dumps writes it with ensure_ascii=False; `indent` below 0: on one line.
+// The value as from json.dumps with ensure_ascii=False; `indent` below 0: on one line.
 std::string to_json(Context& cx, const Value& v, int64_t indent);
 bool equal(Context& cx, const Value& a, const Value& b);  // Python's ==
 int64_t length(Context& cx, const Value& v);
-// Its items as a sequence; throws Failure when it cannot be iterated, or is an iterator for the second time.
+// Items as a sequence; throws Failure for a value that is not iterable, or an iterator used twice.
 Value to_sequence(Context& cx, const Value& v);
 
 Value* find(Context& cx, const Dict& dict, const Value& key);
 Value* find(Context& cx, const Dict& dict, std::string_view key);
 void put(Context& cx, Dict& dict, const Value& key, const Value& value);
 
-// Throws Failure saying what is undefined; for operations that Jinja refuses on such.
+// Throws Failure naming the undefined value; for operations that Jinja refuses on it.
 [[noreturn]] void fail_undefined(const Value& v);
 
-// Texts as Python's str has them: indices count code points. All are valid UTF-8.
-bool is_python_space(char32_t c);  // what str.isspace() and strip() take for whitespace
+// Strings as Python's str: indices count code points. All are valid UTF-8.
+bool is_python_space(char32_t c);  // whitespace of str.isspace() and strip()
 std::vector<std::string_view> chars(std::string_view text);
 size_t find_in(std::string_view text, std::string_view part, size_t from = 0);  // linear; npos
-// strip() and its kin: whitespace when `set` is null, else the characters in it.
+// strip(), lstrip() or rstrip(): removes whitespace if `set` is null, else the characters in `set`.
 std::string_view strip(std::string_view text, const std::string* set, bool left, bool right);
 
 }  // namespace lariat::jinja

@@ -9,7 +9,7 @@
 namespace lariat::tok {
 namespace {
 
-// NFKC makes at most 11 bytes of one; a chain of replacements could otherwise double a text again and again.
+// NFKC expands a byte to at most 11; a chain of replacements could double a text repeatedly.
 constexpr size_t kMaxGrowth = 64;
 
 void place(Pipeline& pipeline, int32_t id, const std::string& text, bool special) {
@@ -30,7 +30,7 @@ void place(Pipeline& pipeline, int32_t id, const std::string& text, bool special
   }
 }
 
-// Calls see(text, id, whether it is a control piece) for each token of the vocabulary.
+// Calls see(text, id, true for a control piece) for each token of the vocabulary.
 template <class See>
 void each_token(const Pipeline& pipeline, const See& see) {
   if (pipeline.bpe) {
@@ -41,8 +41,8 @@ void each_token(const Pipeline& pipeline, const See& see) {
   }
 }
 
-// Sizes the table by id. A small file that names a huge id must not make a huge table: ids may go up to twice
-// the number of tokens and a gap (padded vocabularies leave gaps of some thousands).
+// Sizes the table by id. Ids may go up to twice the number of tokens plus a gap (padded vocabularies have
+// gaps of some thousands): a huge id in a small file must not make a huge table.
 void make_room(Pipeline& pipeline) {
   constexpr size_t kMaxGap = size_t{1} << 19;
   size_t count = 0;
@@ -83,7 +83,7 @@ std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view 
     }
     if (out.size() > kMaxGrowth * (text.size() + 1024)) {
       throw Error(
-          fmt::format("the tokenizer's normalizer makes a text more than {} times longer; use another "
+          fmt::format("the tokenizer's normalizer expands a text more than {} times; use another "
                       "tokenizer.json",
                       kMaxGrowth));
     }
@@ -110,8 +110,7 @@ void add_class_tokens(const TokenizerClass& known, int32_t next, Pipeline& pipel
     for (int i = 0; i < count; ++i) {
       AddedToken token{.content = fmt::format(fmt::runtime(each), i), .id = next++, .normalized = false};
       token.special = true;
-      token.behind_token =
-          std::isalpha(static_cast<unsigned char>(each.front())) != 0;  // a word as well ("sop")
+      token.behind_token = std::isalpha(static_cast<unsigned char>(each.front())) != 0;  // words too ("sop")
       if (has_name(known.prefix, token.content)) pipeline.template_prefix.push_back(token.id);
       add_token(pipeline, std::move(token));
     }
@@ -129,7 +128,7 @@ std::optional<int32_t> vocabulary_id(const Pipeline& pipeline, const std::string
 void index_tokens(Pipeline& pipeline) {
   make_room(pipeline);
   each_token(pipeline, [&](const std::string& text, int32_t id, bool control) {
-    // Pieces that differ only in invalid bytes would look the same; only their text counts.
+    // Pieces that differ only in invalid bytes have equal texts; only the texts count.
     if (pipeline.bpe || !pipeline.ids.contains(text)) place(pipeline, id, text, control);
   });
   for (const AddedToken& token : pipeline.added) {

@@ -14,7 +14,7 @@
 
 namespace lariat::tok {
 
-// One component of a "normalizer", in the order of the file.
+// A component of a "normalizer", in the order of the file.
 struct NormalizeStep {
   enum class Kind { kForm, kPrepend, kReplace };
   Kind kind;
@@ -23,11 +23,11 @@ struct NormalizeStep {
   std::string content{};               // kPrepend, kReplace
 };
 
-// A text as the components of a "normalizer" make it, one after the other.
+// Applies the components of a "normalizer" to a text in turn.
 std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text);
 
-// The parts of a Tokenizer in the order a text passes through them (added tokens, normalizer, added
-// tokens in normalised form, then either pre-tokenizer and BPE or SentencePiece), and the way back.
+// Parts of a Tokenizer in the order of encoding (added tokens, normalizer, added tokens in normalised form,
+// then pre-tokenizer and BPE, or SentencePiece), and of decoding.
 struct Pipeline {
   struct Token {
     std::string text;  // as in the vocabulary file
@@ -35,36 +35,36 @@ struct Pipeline {
     bool special = false;
   };
 
-  std::string file;  // for error messages
+  std::string file;  // for errors
   std::vector<AddedToken> added;
-  StringMap added_index;  // content -> place in `added`
+  StringMap added_index;  // content -> index in `added`
   std::vector<NormalizeStep> normalizer;
   std::vector<PreTokenizeStep> pre_tokenizer;
-  std::optional<Bpe> bpe;  // or
+  std::optional<Bpe> bpe;  // or `sentencepiece`
   std::optional<SentencePiece> sentencepiece;
-  bool has_pieces = false;  // of a SentencePiece model, which either of them may run
+  bool has_pieces = false;  // from a SentencePiece model, run by either
   std::vector<DecodeStep> decode_steps;
-  // The ids that the post-processor puts in front of a text and behind it.
+  // Ids that the post-processor adds before and after a text.
   std::vector<int32_t> template_prefix, template_suffix;
-  bool split_special = false;  // special tokens in a text are text
-  // Before which texts the files put a space: none, the first, or all between added tokens.
+  bool split_special = false;  // special tokens in a text are plain text
+  // Texts that get a leading space: none, the first, or all between added tokens.
   PreTokenizeStep::Prepend space_in_front = PreTokenizeStep::Prepend::kNever;
-  // Special tokens by their names ("bos_token"): those that the vocabulary's file itself names.
+  // Special tokens by name ("bos_token") from the vocabulary's file.
   std::map<std::string, std::string> own_roles;
   std::vector<std::string> warnings;
 
-  // Made from the above by index_tokens().
+  // Built by index_tokens() from the members above.
   std::vector<Token> tokens;  // by id
   StringMap ids;
   AddedTokens raw_added, normalized_added;
 
-  // From the tokenizer.model, or the settings beside the vocabulary.
+  // From tokenizer.model, or from the settings next to the vocabulary.
   std::map<std::string, std::string> roles;  // name of a special token -> the token
   std::optional<int32_t> bos, eos;
   bool adds_bos = false;
-  std::vector<int32_t> prefix;  // what add_bos puts in front
+  std::vector<int32_t> prefix;  // ids that add_bos adds before a text
 
-  const Token* token(int32_t id) const {  // nullptr: an id without one
+  const Token* token(int32_t id) const {  // nullptr: no token
     const auto at = static_cast<size_t>(id);
     return id >= 0 && at < tokens.size() && tokens[at].known ? &tokens[at] : nullptr;
   }
@@ -73,29 +73,28 @@ struct Pipeline {
 // Fills `pipeline` from a tokenizer.json. Throws Error naming the file and the key.
 void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline);
 
-// Fills it from a tokenizer.model: a SentencePiece model, or a tiktoken vocabulary under that name.
+// Fills `pipeline` from a tokenizer.model: a SentencePiece model, or a tiktoken vocabulary of that name.
 void load_model(const ModelTexts& texts, const TokenizerSettings& settings, Pipeline& pipeline);
-// Fills it from the bytes of a SentencePiece model: libsentencepiece, or where transformers 5 builds a
-// pipeline of its own from the pieces (LlamaTokenizer that is not "legacy"), that one. pipeline.file names
-// the model.
+// Fills it from the bytes of a SentencePiece model: runs libsentencepiece or, for a LlamaTokenizer that is
+// not "legacy", transformers 5's pipeline built from the pieces. pipeline.file names the model.
 void load_sentencepiece(const std::string& bytes, const TokenizerSettings& settings, Pipeline& pipeline);
 
-// Fills it from a tiktoken vocabulary, which may have the name of a SentencePiece model.
+// Fills it from a tiktoken vocabulary, which may have the file name of a SentencePiece model.
 inline constexpr uint64_t kMaxTiktokenBytes = uint64_t{16} << 20;
 bool looks_like_tiktoken(std::string_view bytes);
 void load_tiktoken(const ModelTexts& texts, std::string_view name, const TokenizerSettings& settings,
                    Pipeline& pipeline);
 
-// Adds the tokens of a class, whose ids begin with `next`, and the prefix of every text.
+// Adds the tokens of a class, with ids from `next` on, and the prefix of every text.
 void add_class_tokens(const TokenizerClass& known, int32_t next, Pipeline& pipeline);
 
-// Adds a token, or replaces the flags of the one of the same content (which keeps its id, and stays special).
+// Adds a token, or replaces the flags of the token with this content (keeping id and special).
 void add_token(Pipeline& pipeline, AddedToken token);
 
-// The id of a token of the vocabulary, added tokens left out.
+// Id of a token of the vocabulary, without added tokens.
 std::optional<int32_t> vocabulary_id(const Pipeline& pipeline, const std::string& token);
 
-// Checks that the added tokens do not contradict the vocabulary and builds the tables. Throws Error.
+// Builds the tables. Throws Error if added tokens contradict the vocabulary.
 void index_tokens(Pipeline& pipeline);
 
 }  // namespace lariat::tok

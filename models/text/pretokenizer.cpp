@@ -7,8 +7,7 @@ namespace {
 
 using PreTokenizeKind = PreTokenizeStep::Kind;
 
-// Finds every match of a step in a text, from left to right: found(begin, end). An empty match right behind a
-// match does not count.
+// Calls found(begin, end) for each match of a step, in order, except an empty match right after a match.
 template <class Found>
 void find_matches(const PreTokenizeStep& step, std::string_view text, RegexScratch& scratch,
                   const Found& found) {
@@ -36,14 +35,14 @@ void find_matches(const PreTokenizeStep& step, std::string_view text, RegexScrat
   }
 }
 
-// Whether two neighbours become one piece, by whether each is a match (HF's SplitDelimiterBehavior).
+// True if two neighbours merge; left, right: true for a match (HF's SplitDelimiterBehavior).
 bool join(SplitBehavior behavior, bool left, bool right) {
   if (behavior == SplitBehavior::kContiguous) return left == right;
   if (behavior == SplitBehavior::kMergedWithPrevious) return !left && right;
   return behavior == SplitBehavior::kMergedWithNext && left && !right;
 }
 
-// Passes a text through the steps from one on and its words on to a sink.
+// Passes a text through the steps from `index` on, and the resulting words to a sink.
 struct Splitter {
   const std::vector<PreTokenizeStep>& steps;
   RegexScratch& scratch;
@@ -72,7 +71,7 @@ struct Splitter {
 
   void cut(size_t index, std::string_view text, bool first) const {
     const PreTokenizeStep& step = steps[index];
-    size_t open = 0, done = 0;  // where the piece that may still grow begins and ends
+    size_t open = 0, done = 0;  // range of the piece that may still grow
     bool open_is_match = false;
     const auto pass = [&] {
       const bool dropped = step.behavior == SplitBehavior::kRemoved && open_is_match;

@@ -13,11 +13,10 @@
 namespace lariat::tok {
 namespace {
 
-// Limits on backtracking and lookahead, so that a hostile pattern ends. A sane split takes fewer than
-// kUsualSteps steps and looks ahead less than kUsualWindow bytes; only runs of thousands of spaces or letters
-// need more, and are then consumed at once. What a search needs beyond these is taken from the text's budget,
-// which is linear in its bytes. (PCRE2's own match limit does not count the characters that a repeat runs
-// over.)
+// Limits on backtracking and lookahead: a hostile pattern must end. A normal split takes less than
+// kUsualSteps steps and kUsualWindow bytes of lookahead; only runs of thousands of spaces or letters need
+// more, and are then consumed at once. Additional work is charged to the text's budget, linear in its bytes.
+// (PCRE2's match limit does not count characters inside a repeat.)
 constexpr uint64_t kUsualSteps = 10'000, kStepsPerByte = 64, kMostSteps = 20'000'000;
 constexpr size_t kUsualWindow = 1024;
 constexpr uint32_t kHeapLimitKib = 256 << 10;
@@ -40,7 +39,7 @@ struct RegexScratch::Impl {
   Owned<pcre2_match_context> context{pcre2_match_context_create(nullptr), pcre2_match_context_free};
   Owned<pcre2_jit_stack> stack{pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr),
                                pcre2_jit_stack_free};
-  uint64_t budget;  // steps of a match, or bytes looked at
+  uint64_t budget;  // steps of a match, or bytes of lookahead
 
   explicit Impl(size_t text_bytes) : budget(kMostSteps + kStepsPerByte * text_bytes) {
     if (!data || !context) throw Error("regular expressions: out of memory");
@@ -76,7 +75,7 @@ Regex::Regex(const std::string& pattern, std::string where) : where_(std::move(w
   code_ = std::make_shared<Code>(Code{{code, pcre2_code_free}, jit});
 }
 
-// `cut`: more of the text comes behind the end given here.
+// cut: the text continues after its end here.
 int Regex::search(std::string_view text, size_t from, bool cut, uint64_t steps,
                   RegexScratch::Impl& scratch) const {
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
@@ -88,7 +87,7 @@ int Regex::search(std::string_view text, size_t from, bool cut, uint64_t steps,
     rc = pcre2_jit_match(code_->pattern.get(), subject, text.size(), from, options, scratch.data.get(),
                          context);
   if (rc != PCRE2_ERROR_JIT_STACKLIMIT) return rc;
-  // The check of the whole subject at every call would make a split quadratic; callers pass valid UTF-8.
+  // A UTF-8 check of the whole subject per call would make a split quadratic; callers pass valid UTF-8.
   return pcre2_match(code_->pattern.get(), subject, text.size(), from,
                      options | PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, scratch.data.get(), context);
 }
@@ -101,7 +100,7 @@ bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end,
     const bool whole = text.size() - from <= window;
     const size_t size = whole ? text.size() : char_start(text, from + window);
     const int rc = search(text.substr(0, size), from, !whole, steps, s);
-    if (rc >= 0) {  // did not touch the end of its window, so it is a match whatever follows
+    if (rc >= 0) {  // the match did not reach the end of its window: it holds for any following text
       const PCRE2_SIZE* range = pcre2_get_ovector_pointer(s.data.get());
       begin = range[0];
       end = range[1];
@@ -113,10 +112,10 @@ bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end,
       throw Error(fmt::format("{}: the pattern failed on this text ({})", where_, pcre_message(rc)));
     const uint64_t more = backtracks ? steps *= 8 : std::min(window *= 8, text.size() - from);
     if (more > s.budget) {
-      throw Error(where_ + (backtracks ? ": the pattern backtracks without measure on this text; use a "
+      throw Error(where_ + (backtracks ? ": the pattern backtracks too much on this text; use a "
                                          "pattern without nested repeats"
                                        : ": the pattern looks too far ahead on this text; use a pattern "
-                                         "whose repeats end sooner"));
+                                         "with shorter repeats"));
     }
     s.budget -= more;
   }

@@ -6,8 +6,7 @@
 
 namespace lariat::tok {
 
-// The memory that searches need and threads cannot share, and their budget of steps. One per text, of so many
-// bytes.
+// Memory of searches, not shared between threads, and their budget of steps, for one text of text_bytes.
 class RegexScratch {
  public:
   explicit RegexScratch(size_t text_bytes);
@@ -18,25 +17,24 @@ class RegexScratch {
   std::unique_ptr<Impl, void (*)(Impl*)> impl_;
 };
 
-// A pattern of a tokenizer.json (Oniguruma, Ruby syntax) run by PCRE2 over valid UTF-8. It is rewritten where
-// the two differ (regex_syntax.h); what is not rewritten is an error, not a guess.
+// A pattern of a tokenizer.json (Oniguruma, Ruby syntax), run by PCRE2 over valid UTF-8. Differences are
+// rewritten (regex_syntax.h); unsupported syntax is an error.
 class Regex {
  public:
-  // `where` (file and key) opens every error message. Throws Error on a pattern that is not supported.
+  // `where` (file and key) begins every error. Throws Error for an unsupported pattern.
   Regex(const std::string& pattern, std::string where);
 
-  // Finds the first match that begins at or after `from`: [begin, end). Throws Error when the pattern
-  // backtracks or looks ahead without measure.
+  // Finds the first match at or after `from`: [begin, end). Throws Error if the pattern exceeds the budget.
   bool find(std::string_view text, size_t from, size_t& begin, size_t& end, RegexScratch& scratch) const;
 
  private:
   int search(std::string_view text, size_t from, bool cut, uint64_t steps, RegexScratch::Impl& scratch) const;
-  struct Code;  // of PCRE2
+  struct Code;  // compiled by PCRE2
   std::shared_ptr<const Code> code_;
   std::string where_;
 };
 
-// GPT-2's pattern, which HF's ByteLevel pre-tokenizer uses when use_regex is set.
+// GPT-2's pattern, used by HF's ByteLevel pre-tokenizer with use_regex.
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 

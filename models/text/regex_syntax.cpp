@@ -16,7 +16,7 @@
 namespace lariat::tok {
 namespace {
 
-constexpr size_t kMaxNesting = 64;  // of classes
+constexpr size_t kMaxNesting = 64;  // nested classes
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -30,12 +30,12 @@ bool compiles(const std::string& pattern) {
   return code != nullptr;
 }
 
-// Members of a PCRE2 class, without its brackets, that mean what Oniguruma's \s and \w mean inside a class.
+// Members of a PCRE2 class equal to Oniguruma's \s and \w inside a class.
 constexpr const char* kSpaceMembers =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr const char* kWordMembers = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 
-// Oniguruma 6.9: unicode.c, CR_Alnum and its like.
+// Oniguruma 6.9: unicode.c, CR_Alnum and others.
 struct Posix {
   const char* name;
   const char* members;
@@ -58,12 +58,12 @@ constexpr Posix kPosix[] = {
     {"xdigit", "0-9A-Fa-f"},
 };
 
-// A set of characters: the members of a PCRE2 class and, where nested classes, '&&' and negations inside a
-// class are beyond such, patterns of one character each.
+// A set of characters: members of a PCRE2 class, and one-character patterns for nested classes, '&&' and
+// negations inside a class, which PCRE2 lacks.
 struct CharacterSet {
   std::string members{};
   std::vector<std::string> patterns{};
-  bool cased = false;  // (?i) may change it
+  bool cased = false;  // depends on (?i)
 
   void add(const CharacterSet& other, bool negated) {
     cased |= other.cased;
@@ -72,7 +72,7 @@ struct CharacterSet {
     patterns.insert(patterns.end(), other.patterns.begin(), other.patterns.end());
   }
 
-  // A pattern for one character that is in the set, or not in it.
+  // Pattern for one character inside or outside the set.
   std::string pattern(bool negated) const {
     std::string one = (negated ? "[^" : "[") + members + "]";
     if (members.empty()) one = negated ? "(?s:.)" : "(?!)";
@@ -102,7 +102,7 @@ class Translator {
  private:
   struct Group {
     bool ignores_case = false;
-    size_t isolated = 0;  // groups that (?i) has opened inside and that end with this one
+    size_t isolated = 0;  // groups opened by (?i), which end with this one
   };
 
   bool done() const { return at_ >= in_.size(); }
@@ -114,8 +114,8 @@ class Translator {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(fmt::format("{}: the pattern uses {}, which lariat does not support; rewrite the pattern",
-                            where_, what));
+    throw Error(
+        fmt::format("{}: the pattern uses {}, not supported here; rewrite the pattern", where_, what));
   }
 
   void step() {
@@ -133,7 +133,7 @@ class Translator {
     ++at_;
   }
 
-  // {,n} is {0,n}; and {n}? is not a lazy {n} but one that may be left out.
+  // {,n} is {0,n}; {n}? is an optional {n}, not a lazy one.
   void interval() {
     out_ += take("{,") ? "{0," : "{";
     if (out_.back() == '{') ++at_;
@@ -142,7 +142,7 @@ class Translator {
     if (end > at_ && out_.back() == '{' && in_.substr(end).starts_with("}?")) fail("'{n}?'");
   }
 
-  // (?imx-imx) and (?imx-imx:...), or any other group.
+  // (?imx-imx), (?imx-imx:...), or any other group.
   void open_group() {
     size_t end = at_ + 2;
     while (end < in_.size() && std::string_view("imx-").find(in_[end]) != std::string_view::npos) ++end;
@@ -182,12 +182,12 @@ class Translator {
     if (std::string_view("sSwWpP").find(e) != std::string_view::npos) {
       bool negated = false;
       CharacterSet set = named_set(negated);
-      // Outside a class Oniguruma's \w takes the digits and fractions of Latin-1 (²) as well.
+      // Outside a class, Oniguruma's \w also matches the digits and fractions of Latin-1 (²).
       if (e == 'w' || e == 'W') set.members += R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
       out_ += set.pattern(negated);
       return;
     }
-    // PCRE2 and Oniguruma read these differently, or only one of them knows them.
+    // PCRE2 and Oniguruma differ on these, or only one supports them.
     if (std::string_view("hHbBGgkKRXyYOzZCMQEuoNLUlcv").find(e) != std::string_view::npos) {
       fail(std::string("'\\") + e + "'");
     }
@@ -200,7 +200,7 @@ class Translator {
     ++at_;
   }
 
-  // \s, \w, \d, \p{...} and their negations; at_ is behind the backslash.
+  // \s, \w, \d, \p{...} and their negations; at_ is after the backslash.
   CharacterSet named_set(bool& negated) {
     const char e = in_[at_++];
     negated = e >= 'A' && e <= 'Z';
@@ -236,20 +236,20 @@ class Translator {
     ++at_;
     const bool negated = take("^");
     const CharacterSet set = class_set(0);
-    // Oniguruma adds the other case to the finished set, which may then hold what was taken out of it.
+    // Oniguruma adds the other case to the finished set, which can restore removed characters.
     if (groups_.back().ignores_case && set.cased && !set.patterns.empty())
       fail("a negated class or '&&' inside a class, under (?i)");
     out_ += set.pattern(negated);
   }
 
-  // The set of a class, its own negation aside; at_ is behind its '[' or '[^'.
+  // Set of a class, without its own negation; at_ is after '[' or '[^'.
   CharacterSet class_set(size_t depth) {
     if (depth > kMaxNesting) fail("too many classes inside each other");
     CharacterSet set;
-    std::string before;  // "(?=...)" for each set in front of a '&&': all look at the same character
+    std::string before;  // "(?=...)" for each set before a '&&': all match the same character
     for (bool first = true;; first = false) {
       if (done()) fail("an unfinished class");
-      if (!first && take("]")) break;  // right behind the '[' it is a member
+      if (!first && take("]")) break;  // right after the '[' it is a member
       bool negated = false;
       if (take("&&")) {
         before += "(?=" + set.pattern(false) + ")";
@@ -275,7 +275,7 @@ class Translator {
   }
 
   void no_range() const {
-    if (looking_at("-") && !looking_at("-]")) fail("a '-' behind a set of characters");
+    if (looking_at("-") && !looking_at("-]")) fail("a '-' after a set of characters");
   }
 
   bool is_named_set() const {
@@ -297,7 +297,7 @@ class Translator {
     return {.members = known->members, .cased = name != "space"};
   }
 
-  // Adds one character of a class or a range of them.
+  // Adds one character of a class, or a range.
   void add_characters(CharacterSet& set) {
     const char32_t first = class_character();
     char32_t last = first;

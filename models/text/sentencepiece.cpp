@@ -13,7 +13,7 @@
 namespace lariat::tok {
 namespace {
 
-constexpr char32_t kSpaceSymbol = 0x2581;  // what SentencePiece writes for a space
+constexpr char32_t kSpaceSymbol = 0x2581;  // SentencePiece's symbol for a space
 constexpr std::string_view kSpacePiece = "\xE2\x96\x81";
 constexpr uint64_t kMaxModelBytes = uint64_t{64} << 20;
 constexpr size_t kMaxCachedWords = size_t{1} << 17, kMaxCachedBytes = 64;
@@ -28,7 +28,7 @@ SentencePiece::SentencePiece(const std::string& bytes, const std::string& file) 
     const auto status = processor->LoadFromSerializedProto(std::exchange(spec_.bytes, {}));
     if (!status.ok()) problem = status.message();
     if (status.ok() && processor->GetPieceSize() <= 0) problem = "it has no pieces";
-  } catch (const std::exception& e) {  // its double array may throw
+  } catch (const std::exception& e) {  // from its double array
     problem = e.what();
   }
   if (!problem.empty()) {
@@ -39,9 +39,8 @@ SentencePiece::SentencePiece(const std::string& bytes, const std::string& file) 
   find_joints();
 }
 
-// When no piece holds a space after another character, no merge crosses the place before a space, and the
-// words of a text can be encoded (and remembered) one by one: a word without its space gets the same space
-// back as the dummy prefix.
+// If no piece holds a space after another character, no merge crosses the position before a space. Words are
+// then encoded and cached separately: a word without its space gets the space back as the dummy prefix.
 void SentencePiece::find_joints() {
   space_id_ = processor_->PieceToId(kSpacePiece);
   cuttable_ = spec_.bpe && spec_.plain_normalizer && spec_.dummy_prefix && !spec_.removes_spaces &&
@@ -74,7 +73,7 @@ void SentencePiece::encode(std::string_view text, Scratch& scratch, std::vector<
 
 void SentencePiece::encode_word(std::string_view word, bool at_start, Scratch& scratch,
                                 std::vector<int32_t>& out) const {
-  if (!at_start) word.remove_prefix(1);  // the space that the dummy prefix is going to be
+  if (!at_start) word.remove_prefix(1);  // the dummy prefix restores this space
   if (word.empty()) {
     out.push_back(space_id_);
     return;
@@ -109,7 +108,7 @@ int32_t SentencePiece::unk() const { return processor_->unk_id(); }
 
 namespace {
 
-// The steps back to text. `strip`: how many spaces in front go.
+// Steps of decoding. `strip`: leading spaces to remove.
 std::vector<DecodeStep> decode_steps(size_t strip, Utf8Assembler::Replace bad_bytes) {
   using Kind = DecodeStep::Kind;
   return {{.kind = Kind::kReplace, .pattern = std::string(kSpacePiece), .content = " "},
@@ -118,7 +117,7 @@ std::vector<DecodeStep> decode_steps(size_t strip, Utf8Assembler::Replace bad_by
           {.kind = Kind::kStrip, .content = " ", .start = strip}};
 }
 
-// Every way to make a piece of two pieces is a merge, and those that make the lower id come first.
+// Every split of a piece into two pieces is a merge; merges with the lower resulting id come first.
 BpeSpec as_bpe(const SentencePiece& model) {
   BpeSpec spec;
   spec.fuse_unk = spec.byte_fallback = true;
@@ -168,7 +167,7 @@ void load_sentencepiece(const std::string& bytes, const TokenizerSettings& setti
   }
   for (int32_t id = 0; id < model.size(); ++id) {
     if (!model.is_control(id) || model.piece(id).empty()) continue;
-    // As in the slow LlamaTokenizer, control pieces are tokens wherever they stand in a text.
+    // As in the slow LlamaTokenizer, control pieces are tokens anywhere in a text.
     add_token(pipeline, {.content = model.piece(id), .id = id, .normalized = false, .special = true});
   }
   if (settings.known != nullptr) add_class_tokens(*settings.known, model.size(), pipeline);

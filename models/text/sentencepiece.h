@@ -15,34 +15,34 @@ class SentencePieceProcessor;
 
 namespace lariat::tok {
 
-// The part of a serialized SentencePiece model that encoding needs.
+// The parts of a serialized SentencePiece model that encoding needs.
 struct CheckedSentencePiece {
-  std::string bytes;  // a model without the parts that are not needed
-  bool bpe = false;   // not a unigram model
+  std::string bytes;  // a model with only the needed parts
+  bool bpe = false;   // false: unigram model
   bool plain_normalizer = true;
   bool dummy_prefix = true, removes_spaces = true, escapes_spaces = true;  // of the normalizer
   std::vector<std::string> user_defined;                                   // pieces
 };
 
-// Reads a model and checks everything in it that libsentencepiece 0.1.97 takes on trust; what is left out is
-// never given to it. Throws Error naming `file`.
+// Parses a model and checks everything that libsentencepiece 0.1.97 trusts; other parts are not passed on.
+// Throws Error naming `file`.
 //
-// It trusts, and reads out of bounds, aborts or runs on without end where they do not hold:
-// - pieces hold no NUL (its tries are built of C strings), are short, and none is a prefix of many others
-//   (its matcher keeps 64 results);
+// libsentencepiece reads out of bounds, aborts or never ends unless:
+// - pieces hold no NUL (its tries use C strings), are short, and none is a prefix of many others (its matcher
+//   keeps 64 results);
 // - scores are finite (they order a priority queue);
-// - the double array of a normalizer's charsmap stays within itself, its replacements end, and no rule is
-//   longer than the 32 prefixes that normalizing keeps.
-// Left out are the self tests, which run at load and print, and the denormalizer, which lariat does not use.
+// - a normalizer's charsmap has a double array within bounds, terminated replacements, and no rule longer
+//   than the 32 prefixes that normalizing keeps.
+// Omitted: self tests, which run at load and print, and the denormalizer, which lariat does not use.
 CheckedSentencePiece checked_sentencepiece(std::string_view bytes, const std::string& file);
 
-// A SentencePiece model behind libsentencepiece.
+// A SentencePiece model run by libsentencepiece.
 class SentencePiece {
  public:
   // `bytes`: a serialized model. Throws Error naming `file`.
   SentencePiece(const std::string& bytes, const std::string& file);
 
-  // Ids of words met before. One per encoder.
+  // Cached ids of words. One per encoder.
   struct Scratch {
     std::unordered_map<std::string, std::vector<int32_t>, StringHash, std::equal_to<>> words;
   };
@@ -67,9 +67,9 @@ class SentencePiece {
 
   std::shared_ptr<const sentencepiece::SentencePieceProcessor> processor_;
   std::string file_;
-  CheckedSentencePiece spec_;                  // its bytes are gone
-  bool cuttable_ = false;                      // words that begin with a space are encoded on their own
-  std::unordered_set<char32_t> before_space_;  // characters that a piece holds right before a space
+  CheckedSentencePiece spec_;                  // without its bytes
+  bool cuttable_ = false;                      // words that begin with a space are encoded separately
+  std::unordered_set<char32_t> before_space_;  // characters right before a space inside a piece
   int32_t space_id_ = -1;
 };
 

@@ -8,28 +8,27 @@
 #include "kernels/error.h"
 #include "models/text/sentencepiece.h"
 
-// Field numbers: sentencepiece_model.proto. Sizes of libsentencepiece's buffers: normalizer.h, normalizer.cc
-// (0.1.97).
+// Fields: sentencepiece_model.proto. Buffer sizes: libsentencepiece 0.1.97, normalizer.h, normalizer.cc.
 
 namespace lariat::tok {
 namespace {
 
 constexpr size_t kMaxPieces = size_t{1} << 20;
-constexpr size_t kMaxPieceBytes = 512;  // looked up at every position of a text, and taken apart recursively
-constexpr size_t kMaxUserDepth = 60;    // of user-defined pieces that begin with each other: kResultSize = 64
+constexpr size_t kMaxPieceBytes = 512;  // looked up at every position of a text, and split recursively
+constexpr size_t kMaxUserDepth = 60;    // user-defined pieces that prefix each other: kResultSize = 64
 constexpr size_t kMaxRuleBytes = 32;    // Normalizer::kMaxTrieResultsSize
-constexpr size_t kMaxTrieUnits = size_t{1} << 17;  // twice those of nmt_nfkc_cf, the largest known
+constexpr size_t kMaxTrieUnits = size_t{1} << 17;  // twice the largest known, nmt_nfkc_cf
 constexpr size_t kMaxReplacement = 256;
 constexpr float kMaxScore = 1e9F;  // sums over a text stay finite
 constexpr uint64_t kUserDefined = 4;
 
-// Walks the fields of one protobuf message (encoding: protobuf.dev/programming-guides/encoding). Groups,
-// which no message here has, count as damage.
+// Iterates over the fields of a protobuf message (encoding: protobuf.dev/programming-guides/encoding). Groups
+// are damage: no message here has groups.
 class ProtoReader {
  public:
   explicit ProtoReader(std::string_view bytes) : bytes_(bytes) {}
 
-  // The next field; false at the end or where the message is damaged.
+  // Reads the next field; false at the end or if the message is damaged.
   bool next() {
     const std::string_view start = bytes_;
     uint64_t key = 0;
@@ -42,7 +41,7 @@ class ProtoReader {
   }
   bool damaged() const { return damaged_; }
 
-  uint64_t field = 0;  // its number
+  uint64_t field = 0;  // field number
   int wire = 0;        // 0: number; 1, 5: 8 or 4 bytes in text; 2: text
   uint64_t number = 0;
   std::string_view text;
@@ -97,7 +96,7 @@ class Checker {
       }
       model_.bytes += model.whole;
     }
-    if (model.damaged()) fail("it ends inside a field, or holds one that is none");
+    if (model.damaged()) fail("it ends inside a field, or holds an invalid field");
     check_nesting();
     model_.user_defined.assign(user_defined_.begin(), user_defined_.end());
     return std::move(model_);
@@ -162,7 +161,7 @@ class Checker {
 
   void check_nesting() {
     std::sort(user_defined_.begin(), user_defined_.end());
-    std::vector<std::string_view> open;  // each begins with the one before
+    std::vector<std::string_view> open;  // each begins with the previous one
     for (const std::string_view text : user_defined_) {
       while (!open.empty() && !text.starts_with(open.back())) open.pop_back();
       open.push_back(text);
@@ -170,8 +169,8 @@ class Checker {
     }
   }
 
-  // A charsmap: bytes of the double array (4), the array, replacements that end with a NUL each. A key's
-  // value is where its replacement begins. Units: darts-clone, darts.h, DoubleArrayUnit.
+  // A charsmap: bytes of the double array (4), the array, and replacements, each terminated by a NUL. A key's
+  // value is its replacement's position. Units: darts-clone, darts.h, DoubleArrayUnit.
   void charsmap(std::string_view blob) const {
     uint32_t trie_bytes = 0;
     if (blob.size() > 4) std::memcpy(&trie_bytes, blob.data(), 4);
@@ -192,7 +191,7 @@ class Checker {
     check_trie(array, replacements.size());
   }
 
-  // Level by level from the root: what a key of so many bytes can reach.
+  // Walks the trie by depth from the root: units reachable by a key of `depth` bytes.
   void check_trie(const std::vector<uint32_t>& array, size_t replacement_bytes) const {
     std::vector<uint32_t> level = {0}, next;
     for (size_t depth = 0; !level.empty(); ++depth) {

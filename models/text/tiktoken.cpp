@@ -7,16 +7,16 @@
 #include "models/text/pipeline.h"
 #include "models/text/unicode.h"
 
-// Vocabularies of the tiktoken package: lines of "base64 rank". A token's rank is its id, and of two
-// neighbours those are merged first that make the token of the lowest rank (tiktoken 0.14, src/lib.rs,
-// byte_pair_merge). The tokenizer's class has the pattern and the special tokens.
+// Vocabularies of the tiktoken package: lines of "base64 rank". A token's rank is its id; neighbours with the
+// lowest-ranked merged token merge first (tiktoken 0.14, src/lib.rs, byte_pair_merge). The tokenizer's class
+// holds the pattern and the special tokens.
 namespace lariat::tok {
 namespace {
 
 constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-constexpr size_t kMaxBytes = 256;  // of a token
+constexpr size_t kMaxBytes = 256;  // per token
 
-// The letters of the bytes that a word of base64 spells; "" where it is none.
+// Decodes a base64 word to letters of the byte alphabet; "": not base64.
 std::string letters_of(std::string_view word) {
   std::string letters;
   uint32_t bits = 0;
@@ -50,12 +50,12 @@ BpeSpec read_vocabulary(std::string_view bytes, const std::string& file) {
     const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
     if (token.empty() || rank < 0 || rank >= kMaxId || read.ptr != digits.data() + digits.size()) {
       throw Error(fmt::format(
-          "{}: line {} is no token in base64, of at most {} bytes, and its rank; download it again", file,
+          "{}: line {} is not a base64 token of at most {} bytes with its rank; download it again", file,
           number, kMaxBytes));
     }
     single += utf8_step(token, 0).length == token.size() ? 1 : 0;
     if (!spec.vocab.emplace(std::move(token), rank).second)
-      throw Error(fmt::format("{}: line {} has the token of another line; download it again", file, number));
+      throw Error(fmt::format("{}: line {} repeats a token; download it again", file, number));
   }
   if (single != 256)
     throw Error(fmt::format("{}: has {} of the 256 bytes as tokens; download it again", file, single));

@@ -24,9 +24,8 @@ std::optional<int32_t> id_of_role(const Pipeline& pipeline, const char* role) {
   return it == pipeline.roles.end() ? std::nullopt : find_id(pipeline, it->second);
 }
 
-// transformers 5: a tokenizer.json says by its post-processor what goes in front of a text, whatever
-// add_bos_token is. A tokenizer.model has none, and add_bos_token is true where it is not given, as in
-// transformers 4's LlamaTokenizer.
+// transformers 5: a tokenizer.json's post-processor overrides add_bos_token. For a tokenizer.model
+// add_bos_token defaults to true, as in transformers 4's LlamaTokenizer.
 void settle_bos(Pipeline& pipeline, const TokenizerSettings& settings, bool has_template) {
   const auto named = settings.named.find("bos_token");
   const bool in_file = named != settings.named.end() && !named->second.where.empty();
@@ -40,8 +39,8 @@ void settle_bos(Pipeline& pipeline, const TokenizerSettings& settings, bool has_
   if (pipeline.prefix.empty() && pipeline.bos) pipeline.prefix = {*pipeline.bos};
 }
 
-// The special tokens that transformers 5.24 has where no file names them: those of the tokenizer's class; of
-// a class without any, those of a tokenizer.model; and the one that a tokenizer.json pads with.
+// Adds transformers 5.24's default special tokens: the class's or, if it has none, the tokenizer.model's;
+// also a tokenizer.json's padding token.
 void add_tokens_of_class(const ModelTexts& texts, bool has_json, Pipeline& pipeline,
                          TokenizerSettings& settings) {
   const bool byte_level = std::ranges::any_of(pipeline.decode_steps, [](const tok::DecodeStep& step) {
@@ -58,7 +57,7 @@ void add_tokens_of_class(const ModelTexts& texts, bool has_json, Pipeline& pipel
   }
 }
 
-// A token that transformers would give the next free id is left out: the model has no row for it.
+// Skips a token to which transformers would give the next free id: the model has no row for it.
 void add_named_tokens(Pipeline& pipeline, const TokenizerSettings& settings) {
   for (const auto& [key, named] : settings.named) {
     AddedToken token = named.token;
@@ -82,23 +81,22 @@ void warn_beside_json(const Pipeline& pipeline, TokenizerSettings& settings) {
   const bool bos = pipeline.adds_bos;
   if (settings.add_bos.value_or(bos) != bos) {
     settings.warn("add_bos_token",
-                  fmt::format("{}, but the post-processor of tokenizer.json, which transformers 5 "
-                              "follows, puts {} in front of a text; so does lariat",
+                  fmt::format("{}, but the post-processor of tokenizer.json puts {} before a text, and "
+                              "is used, as in transformers 5",
                               *settings.add_bos, bos ? "a token" : "nothing"));
   }
   const Prepend front = pipeline.space_in_front;
   if (settings.add_prefix_space.value_or(front != Prepend::kNever) != (front != Prepend::kNever)) {
     settings.warn("add_prefix_space",
-                  fmt::format("{}, but tokenizer.json puts {} in front of a text, and is followed",
+                  fmt::format("{}, but tokenizer.json puts {} before a text, and is used",
                               *settings.add_prefix_space, front == Prepend::kNever ? "no space" : "a space"));
   } else if (settings.rebuilds() && settings.legacy && front != Prepend::kNever &&
              *settings.legacy != (front == Prepend::kAlways)) {
-    settings.warn(
-        "legacy",
-        fmt::format("{}, but tokenizer.json puts a space in front of {}, and is followed; "
-                    "transformers 5 makes a pipeline of its own",
-                    *settings.legacy,
-                    front == Prepend::kAlways ? "all text between special tokens" : "the first text alone"));
+    settings.warn("legacy", fmt::format("{}, but tokenizer.json puts a space before {}, and is used; "
+                                        "transformers 5 rebuilds the pipeline",
+                                        *settings.legacy,
+                                        front == Prepend::kAlways ? "all text between special tokens"
+                                                                  : "the first text alone"));
   }
 }
 
@@ -106,25 +104,25 @@ void warn_beside_model(TokenizerSettings& settings) {
   const bool alike = settings.known != nullptr && settings.known->pieces != tok::Pieces::kNone;
   if (!settings.tokenizer_class.empty() && !alike) {
     settings.warn("tokenizer_class",
-                  fmt::format("'{:.60}' is not known; tokenizer.model is read as SentencePiece itself does",
+                  fmt::format("'{:.60}' is unknown; tokenizer.model is read by SentencePiece",
                               settings.tokenizer_class));
   }
   if (settings.add_prefix_space == false && !settings.rebuilds())
-    settings.warn("add_prefix_space", "false, which transformers ignores in this class; ignored");
+    settings.warn("add_prefix_space", "false; ignored, as in transformers for this class");
 }
 
-// A prompt is to be continued, so nothing is put behind it.
+// A prompt is to be continued: no EOS is added.
 void warn_of_eos(Pipeline& pipeline, TokenizerSettings& settings) {
   if (!pipeline.template_suffix.empty()) {
     pipeline.warnings.push_back(fmt::format(
-        "{}: key 'post_processor': ends a text with '{:.60}'; left out, as a prompt is to be continued",
+        "{}: key 'post_processor': ends a text with '{:.60}'; omitted, as a prompt is to be continued",
         pipeline.file, pipeline.token(pipeline.template_suffix[0])->text));
   } else if (settings.add_eos.value_or(false)) {
     settings.warn("add_eos_token", "true; no EOS is added, as a prompt is to be continued");
   }
 }
 
-// A file may say a thing that nobody knows of each of its tokens.
+// A file may cause the same warning for each of its tokens.
 void shorten(std::vector<std::string>& warnings) {
   constexpr size_t kMost = 20;
   if (warnings.size() <= kMost) return;

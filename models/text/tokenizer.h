@@ -17,61 +17,58 @@ struct Pipeline;
 class DecodeChain;
 }  // namespace tok
 
-// Text to token ids and back, as the checkpoint's own tokenizer files say. Cheap to copy (copies share the
-// tables); every method is safe to call from several threads at once.
+// Converts text to token ids and back with the checkpoint's tokenizer files. Cheap to copy (copies share the
+// tables); every method is thread-safe.
 //
-// tokenizer.json is followed to the letter, so ids equal those of HF `tokenizers` reading the same file (and
-// of transformers 4). transformers 5 rebuilds the pipeline of LlamaTokenizer from the vocabulary instead:
-// there, a text that opens with spaces, text behind special tokens, and special tokens whose file says
-// "normalized", come out differently. A tokenizer.model alone is read as transformers 5's LlamaTokenizer
-// reads it; where the settings name no class, or say "legacy", it goes through libsentencepiece, special
-// tokens as in transformers 4's slow LlamaTokenizer. docs/checkpoints.md has the keys of all files beside
-// them.
+// tokenizer.json is applied exactly: ids equal HF `tokenizers` (and transformers 4) with the same file.
+// transformers 5 rebuilds LlamaTokenizer's pipeline from the vocabulary instead, with other ids for leading
+// spaces, text after special tokens and special tokens marked "normalized". A tokenizer.model alone is read
+// as in transformers 5's LlamaTokenizer. If the settings name no class or say "legacy", libsentencepiece runs
+// it, with special tokens as in transformers 4's slow LlamaTokenizer. docs/checkpoints.md lists the keys of
+// all other files.
 class Tokenizer {
  public:
-  // The texts hold tokenizer.json, qwen.tiktoken or tokenizer.model (the first of them counts), and, where
-  // the model has them, tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json
-  // (for the tokenizer's class). No weights are needed. Throws Error naming file and key: nothing is skipped
-  // silently (warnings()).
+  // Loads the first of tokenizer.json, qwen.tiktoken and tokenizer.model and, if present,
+  // tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json (for the tokenizer's
+  // class). No weights are needed. Throws Error naming file and key; ignored settings are in warnings().
   static Tokenizer load(const ModelTexts& texts);
 
-  // Ids of `text`. `add_bos` puts in front what the tokenizer's post-processor or configuration puts there
-  // or, where neither does, the BOS token if there is one. Bytes that are not UTF-8 count as U+FFFD. Time and
-  // memory linear in the text (n log n in its longest word). Throws Error when a pattern of the file
-  // backtracks without measure.
+  // Ids of `text`. `add_bos` adds the leading tokens of the post-processor or the configuration, else the BOS
+  // token if any. Invalid UTF-8 counts as U+FFFD. Time and memory are linear in the text (n log n in its
+  // longest word). Throws Error if a pattern of the file exceeds its backtracking budget.
   std::vector<int32_t> encode(std::string_view text, bool add_bos) const;
 
-  // Text of `ids`. Ids without a token (a padded vocabulary) give nothing, as in HF. Invalid bytes become
-  // U+FFFD. clean_up_tokenization_spaces is ignored, as transformers 5 does for BPE.
+  // Text of `ids`. Ids without a token (a padded vocabulary) yield no text, as in HF. Invalid bytes become
+  // U+FFFD. Ignores clean_up_tokenization_spaces, as transformers 5 does for BPE.
   std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
 
-  // A line for each thing in the files that a user should know: what was not heeded, and why.
+  // Warnings for the user: ignored settings, each with the reason.
   const std::vector<std::string>& warnings() const;
 
-  // One more than the largest id, added tokens included. The model's embedding may have more rows.
+  // Largest id plus one, added tokens included. The model's embedding may have more rows.
   int64_t vocab_size() const;
   std::optional<int32_t> bos_id() const;
-  // The tokens that encode() puts in front of a text with add_bos: the BOS, or several ([gMASK]<sop>).
+  // Tokens that add_bos adds before a text: the BOS, or several ([gMASK]<sop>).
   const std::vector<int32_t>& prefix() const;
-  // The tokenizer's own end-of-text token, or nothing: where a generation ends when neither
-  // generation_config.json nor config.json says it (ModelSpec::eos_token_ids).
+  // The tokenizer's end-of-text token, if any: the default if neither generation_config.json nor config.json
+  // has one (ModelSpec::eos_token_ids).
   std::vector<int32_t> eos_ids() const;
-  bool has_pieces() const;  // of a SentencePiece model
-  // Whether the tokenizer by itself puts a BOS in front of a text: pass it to encode() to do as HF does.
+  bool has_pieces() const;  // from a SentencePiece model
+  // True if the tokenizer adds a BOS by default: pass it to encode() for HF's behaviour.
   bool adds_bos() const;
 
-  // The special tokens by their names ("bos_token"), as the special_tokens_map of transformers 5.24 has them:
-  // of the files, or where these say nothing of the tokenizer's class. Not all need be in the vocabulary.
+  // Special tokens by name ("bos_token"), as in special_tokens_map of transformers 5.24: from the files, else
+  // from the tokenizer's class. A token may be missing in the vocabulary.
   const std::map<std::string, std::string>& special_tokens() const;
 
-  // The id of a token as it stands in the vocabulary (an added token: its text).
+  // Id of a token in the vocabulary's spelling (an added token: its text).
   std::optional<int32_t> token_to_id(std::string_view token) const;
-  // A token as it stands in the vocabulary; empty for an id without one.
+  // A token in the vocabulary's spelling; empty: no token has this id.
   std::string id_to_token(int32_t id) const;
-  // The bytes that a token spells behind other text, be it special or a part of a character.
+  // Bytes of a token after other text, also for special tokens and parts of a character.
   std::string bytes_of(int32_t id) const;
   bool is_special(int32_t id) const;
-  // Whether it was added to the vocabulary, to be found in a text as it is: a marker, special or not.
+  // True for an added token, special or not: matched verbatim in a text.
   bool is_added(int32_t id) const;
 
  private:
@@ -80,14 +77,14 @@ class Tokenizer {
   std::shared_ptr<const tok::Pipeline> pipeline_;
 };
 
-// Decodes token by token. The texts of all calls together equal decode() of all the ids; each is valid UTF-8.
+// Decodes token by token. The results of all calls together equal decode() of all ids; each is valid UTF-8.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
 
-  // The text that is certain now; may be empty (half a character; with byte fallback, a run of byte tokens).
+  // Text that is certain so far; may be empty (half a character; with byte fallback, a run of byte tokens).
   std::string push(int32_t id);
-  // The rest. The decoder is then at the start of a new text.
+  // The remaining text. The decoder then starts a new text.
   std::string flush();
 
  private:

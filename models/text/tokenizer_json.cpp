@@ -1,4 +1,4 @@
-// tokenizer.json as HF `tokenizers` writes it: one object for each component of the pipeline.
+// tokenizer.json of HF `tokenizers`: one object per component of the pipeline.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,14 +13,14 @@ namespace {
 
 using Warnings = std::vector<std::string>;
 constexpr size_t kMaxContentBytes = 256;  // of a Replace or Prepend
-constexpr size_t kMaxSteps = 32;          // of a chain of components
+constexpr size_t kMaxSteps = 32;          // per chain of components
 
-// How errors name a member.
+// Name of a member in errors.
 std::string where(const JsonFields& fields, std::string_view key) {
   return fmt::format("{}: key '{}'", fields.file(), fields.path(key));
 }
 
-// The name under `key`, which must be one of `supported`.
+// Reads the name under `key`, which must be one of `supported`.
 std::string read_name(const JsonFields& fields, const char* key,
                       std::initializer_list<std::string_view> supported) {
   std::string name = fields.need_string(key);
@@ -29,7 +29,7 @@ std::string read_name(const JsonFields& fields, const char* key,
               fmt::format("'{:.60}' is not supported; lariat knows {}", name, fmt::join(supported, ", ")));
 }
 
-// The "type" of a component that becomes one more of `steps`.
+// Reads the "type" of a component to be appended to `steps`.
 template <typename Step>
 std::string read_type(const JsonFields& fields, const std::vector<Step>& steps,
                       std::initializer_list<std::string_view> supported) {
@@ -37,7 +37,7 @@ std::string read_type(const JsonFields& fields, const std::vector<Step>& steps,
   return read_name(fields, "type", supported);
 }
 
-// "pattern": {"String": s} or {"Regex": s}; only strings when `regex` is null.
+// "pattern": {"String": s} or {"Regex": s}; only strings if `regex` is null.
 std::string read_pattern(const JsonFields& fields, bool* regex) {
   const JsonFields pattern = fields.need_object("pattern");
   if (const auto text = pattern.string("String")) {
@@ -151,10 +151,10 @@ void read_pre_tokenizer(const JsonFields& fields, std::vector<PreTokenizeStep>& 
   warn_of_unread(fields, "str_rep trim_offsets", warnings);
 }
 
-// The ids of a TemplateProcessing's "single" in front of the text (appended to `before`) and behind it.
+// Ids of a TemplateProcessing's "single" before the text (appended to `before`) and after it.
 void read_template(const JsonFields& fields, std::vector<int32_t>& before, std::vector<int32_t>& behind) {
   const JsonFields special = fields.need_object("special_tokens");
-  bool passed = false;  // the text
+  bool passed = false;  // past the text
   for (const JsonFields& part : fields.need_objects("single")) {
     if (part.present("Sequence")) {
       passed = true;
@@ -324,8 +324,7 @@ void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline) {
     token.id = static_cast<int32_t>(fields.need_integer("id", 0, kMaxId - 1));
     add_token(pipeline, std::move(token));
   }
-  // Whoever encodes decides how much of a text and how long a line: padding and truncation are those of the
-  // program that wrote the file, but for the token that it pads with.
+  // Ignores padding and truncation, settings of the program that wrote the file, except the padding token.
   if (const nlohmann::json* padding = root.find("padding"); padding != nullptr && padding->is_object()) {
     const auto token = padding->find("pad_token");
     if (token != padding->end() && token->is_string()) pipeline.own_roles["pad_token"] = *token;

@@ -10,9 +10,8 @@
 namespace lariat::tok {
 namespace {
 
-// Keys of tokenizer_config.json that change no id: where files lie, what callers of transformers ask for by
-// default (lengths, padding, truncation), how text is tidied up after decoding (never for BPE), and what
-// models/text/chat_template.cpp reads.
+// Keys of tokenizer_config.json that change no id: file locations, defaults of callers (lengths, padding,
+// truncation), clean-up after decoding (never for BPE), and keys of models/text/chat_template.cpp.
 constexpr std::string_view kHarmless =
     "backend chat_control_tokens chat_template clean_up_tokenization_spaces device_map errors from_slow "
     "init_inputs is_local local_files_only max_len max_length merges_file model_input_names model_max_length "
@@ -25,7 +24,7 @@ constexpr std::string_view kHarmless =
 constexpr std::string_view kConfig = "tokenizer_config.json", kSpecialTokensMap = "special_tokens_map.json",
                            kAddedTokens = "added_tokens.json";
 
-constexpr const char* kUnknown = "no such key is known; ignored";
+constexpr const char* kUnknown = "unknown key; ignored";
 
 // AutoTokenizer's class for a model_type (transformers 5.24, models/auto/tokenization_auto.py). After "=" it
 // overrides the declared class; "=" alone is a plain TokenizersBackend. "": the declared class.
@@ -36,13 +35,13 @@ constexpr std::pair<std::string_view, std::string_view> kClassOfType[] = {
 };
 
 constexpr std::pair<const char*, const char*> kWarned[] = {
-    {"auto_map", "the tokenizer has code of its own, which is not run; the tokenizer's files are followed"},
+    {"auto_map", "the tokenizer's custom code is not run; its files are used"},
     {"do_lower_case", "ignored, as in transformers 5: texts keep their case"},
-    {"fix_mistral_regex", "ignored: the pattern of tokenizer.json is followed as it stands"},
+    {"fix_mistral_regex", "ignored: the pattern of tokenizer.json is used unchanged"},
     {"sp_model_kwargs", "ignored: SentencePiece runs without options"},
 };
 
-// "<s>" or {"content": "<s>", …}; special in either case.
+// "<s>" or {"content": "<s>", …}; special in both cases.
 AddedToken read_special(const nlohmann::json& value, const JsonFields& fields, const std::string& key,
                         std::vector<std::string>& warnings) {
   AddedToken token{.content = value.is_string() ? value.get<std::string>() : "", .normalized = false};
@@ -52,8 +51,8 @@ AddedToken read_special(const nlohmann::json& value, const JsonFields& fields, c
   return token;
 }
 
-// bos_token, image_token and whatever ends so and is a token; the lists of special tokens, which may be
-// objects of names and tokens.
+// Reads bos_token, image_token and other keys ending in _token with a token, and the lists of special tokens,
+// which may be objects of names and tokens.
 void read_named(const JsonFields& fields, TokenizerSettings& settings) {
   const auto add = [&](const std::string& name, const nlohmann::json& value, const std::string& path,
                        bool is_role) {
@@ -137,7 +136,7 @@ void read_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
   }
 }
 
-// Where tokenizer_config.json lists the added tokens, transformers does not open added_tokens.json.
+// transformers does not open added_tokens.json if tokenizer_config.json lists the added tokens.
 void warn_of_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
   const nlohmann::json& json = texts.object(kAddedTokens);
   const JsonFields root(json, texts.file(kAddedTokens).string(), "", JsonFields::with_key);
@@ -146,8 +145,7 @@ void warn_of_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) 
                                    [&](const AddedToken& token) { return token.content == content; });
     if (known) continue;
     settings.warnings.push_back(
-        root.message(content.substr(0, 60),
-                     "not in added_tokens_decoder of tokenizer_config.json, which counts; ignored"));
+        root.message(content.substr(0, 60), "not in added_tokens_decoder of tokenizer_config.json; ignored"));
   }
 }
 
@@ -199,7 +197,7 @@ std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std:
   nlohmann::json config;
   try {
     config = texts.object("config.json");
-  } catch (const Error&) {  // whoever needs the model says what is wrong with it
+  } catch (const Error&) {  // errors of config.json are reported when the model is loaded
   }
   const auto text = [&](const char* key) {
     return config.is_object() && config.contains(key) && config[key].is_string() ? config[key] : "-";
@@ -208,7 +206,7 @@ std::map<std::string, std::string> tokens_of_class(const ModelTexts& texts, std:
   if (declared.empty()) declared = text("tokenizer_class");
   const TokenizerClass* known = find_class(texts, declared);
   if (known != nullptr && known->pieces == Pieces::kRebuilt && byte_level) known = nullptr;
-  // Some files are known to declare other classes (MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS).
+  // Some files declare wrong classes (MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS).
   for (const auto& [name, registered] : kClassOfType) {
     const bool overrides = registered.starts_with('=');
     if (name == type && !registered.empty() && (overrides || declared == "-"))

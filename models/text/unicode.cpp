@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// The length of the character that a lead byte opens (0: none does) and the range of its second byte.
+// Length of the character with this lead byte (0: invalid), and the range of its second byte.
 struct Lead {
   uint32_t length;
   uint8_t low, high;
@@ -45,8 +45,7 @@ void decompose(std::string_view text, int options, std::vector<utf8proc_int32_t>
   }
 }
 
-// Canonical ordering by a stable sort of each run of marks: utf8proc's own pass is quadratic in a run's
-// length.
+// Canonical ordering by a stable sort of each run of marks; utf8proc's pass is quadratic in the run's length.
 void order_marks(std::vector<utf8proc_int32_t>& code_points) {
   const auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
   auto it = code_points.begin();
@@ -109,12 +108,11 @@ size_t end_of_utf8(std::string_view text, size_t at, bool more_follows, const st
     const Utf8Step step = utf8_step(text, at);
     if (step.kind == Utf8Step::kIncomplete && more_follows) break;
     if (step.kind != Utf8Step::kChar) {
-      throw Error(fmt::format("{}: byte {} is not UTF-8; {}", name, at,
-                              text.starts_with("\x1F\x8B")
-                                  ? "the file is packed by gzip, so unpack it (gunzip)"
-                              : text.starts_with("%PDF-")
-                                  ? "the file is a PDF, so give its text (pdftotext)"
-                                  : "convert the text (iconv -f latin1 -t utf-8, if that is what it is)"));
+      throw Error(fmt::format(
+          "{}: byte {} is not UTF-8; {}", name, at,
+          text.starts_with("\x1F\x8B") ? "the file is compressed by gzip; decompress it (gunzip)"
+          : text.starts_with("%PDF-")  ? "the file is a PDF; extract its text (pdftotext)"
+                                       : "convert the text (for Latin-1: iconv -f latin1 -t utf-8)"));
     }
     at += step.length;
   }
@@ -223,7 +221,7 @@ bool is_white_space(char32_t c) {
 
 bool is_word_char(char32_t c) {
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  // L*, M*, Nd and Nl stand in a row; of N*, only No is no part of a word.
+  // L*, M*, Nd and Nl are consecutive; of N*, only No is not part of a word.
   if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) return true;
   // Connectors, alphabetic symbols (circled and squared letters) and the two joiners.
   return category == UTF8PROC_CATEGORY_PC || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
@@ -237,9 +235,8 @@ bool is_numeric(char32_t c) {
 }
 
 std::string normalize(std::string_view text, NormalForm form) {
-  // Below U+0300 every character is its own NFC (UTF-8 lead bytes below 0xCC), and ASCII is its own in every
-  // form. So only runs of other characters are normalised, each with the one character before it, which may
-  // compose with the first.
+  // NFC keeps characters below U+0300 (UTF-8 lead bytes below 0xCC); every form keeps ASCII. Only runs of
+  // other characters are normalised, each with the preceding character, which may compose with the first.
   const uint8_t unchanged_below = form == NormalForm::kNfc ? 0xCC : 0x80;
   const auto changes = [&](char c) { return static_cast<uint8_t>(c) >= unchanged_below; };
   std::string out;

@@ -6,11 +6,11 @@
 
 namespace lariat {
 
-// One step through bytes that may or may not be UTF-8.
+// One step through bytes that may not be UTF-8.
 struct Utf8Step {
   enum Kind {
     kChar,        // a whole character of `length` bytes, its code point in `value`
-    kInvalid,     // `length` bytes that begin no character (the longest prefix that could have)
+    kInvalid,     // `length` bytes that begin no character (the longest possible prefix)
     kIncomplete,  // the text ends inside a character that is valid so far
   };
   Kind kind;
@@ -18,8 +18,8 @@ struct Utf8Step {
   char32_t value;
 };
 
-// Looks at text[at...]; `at` must be below text.size(). Overlong forms, surrogates and values above U+10FFFF
-// are invalid (Unicode 15, table 3-7).
+// Reads text[at...]; `at` must be below text.size(). Overlong forms, surrogates and values above U+10FFFF are
+// invalid (Unicode 15, table 3-7).
 Utf8Step utf8_step_beyond_ascii(std::string_view text, size_t at);
 inline Utf8Step utf8_step(std::string_view text, size_t at) {
   const auto byte = static_cast<uint8_t>(text[at]);
@@ -28,11 +28,11 @@ inline Utf8Step utf8_step(std::string_view text, size_t at) {
 
 bool is_utf8(std::string_view text);
 
-// The end of the whole characters of `text` from byte `at` on; behind a last one may stand the beginning of
-// another where the text goes on. Throws Error naming `name` and the first byte that is not UTF-8.
+// End of the whole characters of `text` from byte `at` on. With more_follows, the beginning of another may
+// follow. Throws Error naming `name` and the first byte that is not UTF-8.
 size_t end_of_utf8(std::string_view text, size_t at, bool more_follows, const std::string& name);
-// Reads a whole text, at most `max_bytes`, without a byte order mark. Throws Error as read_file (whose "-" is
-// standard input), without_bom and end_of_utf8 do.
+// Reads a whole text, at most `max_bytes`, without a byte order mark. Throws Error like read_file ("-" is
+// standard input), without_bom and end_of_utf8.
 std::string read_text(const std::filesystem::path& file, uint64_t max_bytes);
 
 void append_utf8(std::string& out, char32_t c);
@@ -40,12 +40,12 @@ void append_utf8(std::string& out, char32_t c);
 // Replaces every occurrence of `pattern` (not empty), from left to right.
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content);
 
-int64_t count_chars(std::string_view text);  // which is valid
+int64_t count_chars(std::string_view text);  // of valid UTF-8
 
-// The largest n <= at that does not cut a character of the (valid) text.
+// Largest n <= at that does not cut a character of the (valid) text.
 size_t char_start(std::string_view text, size_t at);
 
-// The (valid) text without the characters at its left or right end of which goes(character) holds.
+// The (valid) text without the characters at its left or right end that satisfy goes(character).
 template <class Goes>
 std::string_view strip(std::string_view text, const Goes& goes, bool left, bool right) {
   while (left && !text.empty()) {
@@ -61,18 +61,17 @@ std::string_view strip(std::string_view text, const Goes& goes, bool left, bool 
   return text;
 }
 
-// Turns bytes that arrive in pieces into valid UTF-8. Bytes that are no character become U+FFFD: one per
-// longest invalid prefix (as Rust's from_utf8_lossy, hence HF tokenizers), one per byte (as SentencePiece),
-// or one for every byte of the whole when any is bad (as HF's ByteFallback).
+// Converts bytes arriving in pieces to valid UTF-8. Invalid bytes become U+FFFD: one per longest invalid
+// prefix (Rust's from_utf8_lossy, hence HF tokenizers), one per byte (SentencePiece), or one for every byte
+// of the whole if any is bad (HF's ByteFallback).
 class Utf8Assembler {
  public:
   enum class Replace { kPerPrefix, kPerByte, kWhole };
   explicit Utf8Assembler(Replace replace = Replace::kPerPrefix) : replace_(replace) {}
 
-  // Appends what is certain to `out`; an unfinished character at the end (up to 3 bytes) is kept, of kWhole
-  // all.
+  // Appends the certain text to `out`; keeps an unfinished character (up to 3 bytes), for kWhole everything.
   void push(std::string_view bytes, std::string& out);
-  // Nothing more will come: an unfinished character becomes U+FFFD.
+  // Ends the input: an unfinished character becomes U+FFFD.
   void finish(std::string& out);
   size_t held() const { return pending_.size(); }  // bytes
 
@@ -82,11 +81,10 @@ class Utf8Assembler {
   std::string pending_;
 };
 
-// The text with U+FFFD where bytes are no character, as Utf8Assembler makes it.
+// The text with U+FFFD for invalid bytes, as from Utf8Assembler.
 std::string valid_utf8(std::string_view bytes);
 
-// The text as one line for a terminal, which control characters would move or retitle: they become spaces,
-// and bytes that are not UTF-8 become U+FFFD.
+// The text as one line for a terminal: control characters become spaces, invalid bytes U+FFFD.
 std::string printable(std::string_view text);
 
 bool is_white_space(char32_t c);  // Unicode White_Space

@@ -1,10 +1,10 @@
-# Completion for bash: the program itself says what may come next (tools/complete.cpp).
+# Bash completion; the program computes the candidates (tools/complete.cpp).
 _lariat() {
   local line
   COMPREPLY=()
   while IFS= read -r line; do
     case $line in
-      # Readline's own names, which it quotes and expands, where none of the candidates fits.
+      # Readline completes file names, with quoting and expansion, if no candidate fits.
       :file) compopt -o default ;;
       :dir) compopt -o dirnames ;;
       *) COMPREPLY+=("$line") ;;

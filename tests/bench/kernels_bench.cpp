@@ -1,12 +1,12 @@
-// How fast the CPU ops run: bytes of cache per second where memory is the limit, FLOP/s where arithmetic is.
+// Throughput of CPU ops: cache bytes/s if memory-bound, FLOP/s if compute-bound.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <chrono>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/quant_matmul.h"
+#include "kernels/parallel.h"
 #include "tests/bench/noise_cache.h"
 #include "tests/kernels/grouping_cases.h"
 
@@ -16,8 +16,7 @@ namespace {
 constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 64;
 constexpr AttentionParams kShape{.n_heads = kHeads, .scale = 0.125F};
 
-// n tokens behind `depth` cached ones, for each of some sequences, of some layers in turn; window 0: all
-// keys.
+// n tokens after `depth` cached ones, in each sequence, for several layers in turn; window 0: all keys.
 void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences = 1, int64_t n_layers = 1,
             int64_t window = 0) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
@@ -39,7 +38,7 @@ void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences 
   }
 }
 
-// One token over `depth` cached ones: K and V are read once.
+// One token attends to `depth` cached tokens: reads K and V once.
 void AttentionDecode(benchmark::State& state) {
   const int64_t depth = state.range(1);
   attend(state, 1, depth);
@@ -47,7 +46,7 @@ void AttentionDecode(benchmark::State& state) {
 }
 BENCHMARK(AttentionDecode)->ArgsProduct({{1, 2}, {512, 8192, 32768}})->UseRealTime();
 
-// The same of 22 layers in turn, as a model reads them: no cache of the processor keeps any of it.
+// 22 layers in turn, as in a model: no processor cache keeps them.
 void AttentionDecodeInTurn(benchmark::State& state) {
   const int64_t depth = state.range(1);
   attend(state, 1, depth, 1, 22);
@@ -55,7 +54,7 @@ void AttentionDecodeInTurn(benchmark::State& state) {
 }
 BENCHMARK(AttentionDecodeInTurn)->ArgsProduct({{1, 2}, {8192, 32768}})->UseRealTime();
 
-// The same for eight sequences in one step.
+// Eight sequences in one step.
 void AttentionDecodeBatch(benchmark::State& state) {
   const int64_t depth = state.range(1);
   attend(state, 1, depth, 8);
@@ -63,7 +62,7 @@ void AttentionDecodeBatch(benchmark::State& state) {
 }
 BENCHMARK(AttentionDecodeBatch)->ArgsProduct({{1, 2}, {512, 8192}})->UseRealTime();
 
-// n tokens over nothing, each of which sees w keys at most: 4 head_dim FLOP for each pair of a head.
+// Prefill of n tokens, each sees at most w keys: 4 head_dim FLOP per pair and head.
 void prefill(benchmark::State& state, int64_t n, int64_t w) {
   attend(state, n, 0, 1, 1, w);
   const double pairs = w == 0 ? static_cast<double>(n * (n + 1)) / 2
@@ -78,7 +77,7 @@ BENCHMARK(AttentionWindowedPrefill)
     ->ArgsProduct({{1, 2}, {8192}, {128, 256, 512, 1024, 4096}})
     ->UseRealTime();
 
-// A product with weights of every dtype: m rows of x times [n, k].
+// Products with weights of every dtype: m rows of x times [n, k].
 void multiply_in(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const auto dtype = static_cast<DType>(state.range(1));
@@ -96,10 +95,10 @@ void multiply_in(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
   state.counters["FLOP/s"] =
       benchmark::Counter(2.0 * static_cast<double>(m * n * k), benchmark::Counter::kIsIterationInvariantRate);
 }
-// One row: the weights, too large for any cache, are read once.
+// One row: reads the weights, larger than any cache, once.
 void MatmulDecode(benchmark::State& state) { multiply_in(state, 1, 40960, 2048); }
 BENCHMARK(MatmulDecode)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
-// The same of every form that a published format needs, of as many rows as the second argument says.
+// Every published weight format; the second argument is the number of rows.
 void MatmulForms(benchmark::State& state) {
   const FormCase c = form_cases()[static_cast<size_t>(state.range(2))];
   CpuBackend cpu(static_cast<int>(state.range(0)));
@@ -115,7 +114,7 @@ void MatmulForms(benchmark::State& state) {
 }
 BENCHMARK(MatmulForms)->ArgsProduct({{1, 2}, {1, 512}, benchmark::CreateDenseRange(0, 25, 1)})->UseRealTime();
 
-// Codes as a reader gives them into what kernels read.
+// Rearranges file data into the kernels' layout.
 void LayOut(benchmark::State& state) {
   const FormCase c = form_cases()[static_cast<size_t>(state.range(0))];
   const int64_t n = 256, k = 4096;
@@ -139,8 +138,7 @@ BENCHMARK(LayOut)->ArgsProduct({{0, 1, 7, 9, 22, 24}, {0, 1}});
 void MatmulPrefill(benchmark::State& state) { multiply_in(state, 512, 5632, 2048); }
 BENCHMARK(MatmulPrefill)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
 
-// The sum of four streams of 64-bit words side by side, a few hundred bytes of one after the other: nothing
-// reads memory faster here.
+// Sum of four parallel streams of 64-bit words, a few hundred bytes at a time: the fastest memory read here.
 uint64_t read_all(const void* data, size_t bytes) {
   using Vector [[gnu::vector_size(32), gnu::aligned(8), gnu::may_alias]] = uint64_t;
   constexpr size_t kStreams = 4, kVectors = 8;
@@ -159,9 +157,8 @@ uint64_t read_all(const void* data, size_t bytes) {
   return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-// A product of one row and a plain read of the same bytes by as many threads, in turn: of_read is the median
-// of how fast the product reads them beside that, whatever others on the host do to both. The bytes are as
-// many for every dtype, and several times what caches hold: a read that they serve has another limit.
+// Alternates a one-row product with a plain read of the same bytes, on equal threads. of_read: median of
+// their speed ratio, independent of other load. All dtypes use equal bytes, several times the caches' size.
 constexpr int64_t kReadBytes = int64_t{160} << 20;
 void MatmulDecodeBesideRead(benchmark::State& state) {
   const auto threads = static_cast<int>(state.range(0));
@@ -198,8 +195,8 @@ void MatmulDecodeBesideRead(benchmark::State& state) {
 }
 BENCHMARK(MatmulDecodeBesideRead)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseManualTime();
 
-// The same for a token of a model with experts: its products with 8 of as many experts of [n, 2048] as weigh
-// what MatmulDecode reads, another 8 each time.
+// One token of a model with experts: 8 of many experts of [n, 2048], in total as large as MatmulDecode's
+// weights; 8 others each time.
 void ExpertsDecode(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const auto dtype = static_cast<DType>(state.range(1));
@@ -224,7 +221,7 @@ void ExpertsDecode(benchmark::State& state) {
 }
 BENCHMARK(ExpertsDecode)->ArgsProduct({{1, 2}, {1, 2, 3, 4}, {640, 5120}})->UseRealTime();
 
-// Loading: bf16 weights to groups of integers.
+// Loading: quantizes bf16 weights in groups.
 void QuantizeWeights(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const auto dtype = static_cast<DType>(state.range(1));
@@ -239,7 +236,7 @@ void QuantizeWeights(benchmark::State& state) {
 }
 BENCHMARK(QuantizeWeights)->ArgsProduct({{1}, {3, 4}});
 
-// n tokens' keys rotated and, with their values, rounded into the cache.
+// Rotates n tokens' keys and stores keys and values in the cache.
 void QkvToCache(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t n = state.range(1), cols = kKvHeads * kHeadDim;
@@ -253,7 +250,7 @@ void QkvToCache(benchmark::State& state) {
 }
 BENCHMARK(QkvToCache)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
 
-// Every key of 8 layers read and written once.
+// Reads and writes every key of 8 layers once.
 void RerotateKeys(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t positions = state.range(1), n_layers = 8;
@@ -276,13 +273,13 @@ void normalise(benchmark::State& state, bool centred) {
 }
 void RmsNorm(benchmark::State& state) { normalise(state, false); }
 BENCHMARK(RmsNorm)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
-void LayerNorm(benchmark::State& state) { normalise(state, true); }  // and a bias
+void LayerNorm(benchmark::State& state) { normalise(state, true); }  // with bias
 BENCHMARK(LayerNorm)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
 
 void Glu(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t n = state.range(1), cols = 11008;
-  // silu(1) * (1 + 1/e) = 1: the values do not drift towards denormals from one run to the next.
+  // silu(1) * (1 + 1/e) = 1: the values do not drift towards denormals.
   const std::vector<float> ones(static_cast<size_t>(n * cols), 1.0F), inverse(ones.size(), 1.36787944F);
   const Tensor gate(cpu, ones, n, cols), up(cpu, inverse, n, cols);
   for (auto _ : state) cpu.glu(gate.view(), up.view(), Activation::kSilu, gate.view());
@@ -303,7 +300,7 @@ void RopeTable(benchmark::State& state) {
 }
 BENCHMARK(RopeTable)->Arg(1)->Arg(512);
 
-// Reading memory at full speed, to compare the others with: the sum of 256 MiB.
+// Peak memory read, for comparison: the sum of 256 MiB.
 void ReadMemory(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t rows = 64, cols = 1 << 20;

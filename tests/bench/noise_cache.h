@@ -3,8 +3,8 @@
 
 namespace lariat::test {
 
-// A KV cache filled with noise: f16 keys and bf16 values, as a bf16 model has. What the numbers are does not
-// matter for speed as long as they are ordinary, so every page holds the same ones.
+// A KV cache of f16 keys and bf16 values with normal noise; all pages hold the same values, which does not
+// affect the speed.
 class NoiseCache {
  public:
   NoiseCache(Backend& backend, int64_t positions, int64_t n_kv_heads, int64_t head_dim,

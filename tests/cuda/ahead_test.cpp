@@ -1,4 +1,3 @@
-// Decode steps that are queued before the host knows their tokens.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/engine/ahead_cases.h"
 #include "tests/kernels/op_cases.h"
@@ -8,7 +7,7 @@ namespace {
 
 struct CudaAhead : OnCudaWith<AheadCase> {};
 
-TEST_P(CudaAhead, LeavesWhatALoopWithoutItLeaves) { check_ahead(*cuda_, GetParam()); }
+TEST_P(CudaAhead, MatchesThePlainLoop) { check_ahead(*cuda_, GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaAhead, testing::ValuesIn(ahead_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
@@ -16,8 +15,8 @@ using CudaFedBack = OnCuda;
 
 TEST_F(CudaFedBack, SequencesOfABatchEndOneAfterTheOther) { check_batch_ahead(*cuda_); }
 
-// When a token comes, all of the step behind it is on its way. The record of a step serves those that run
-// ahead: no launch of it is given the ids.
+// The whole next step is queued when a token arrives. One record serves all steps that run ahead: no launch
+// takes ids as arguments.
 TEST_F(CudaFedBack, TheNextStepIsQueuedWhenATokenComes) {
   constexpr int64_t kTokens = 24;
   const auto& device = dynamic_cast<const CudaBackend&>(*cuda_);

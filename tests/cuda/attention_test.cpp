@@ -1,14 +1,14 @@
-// Attention on the CUDA backend: the cases that every backend has to pass, through all three kernels.
+// Attention on the CUDA backend: the common cases through all three kernels.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/op_cases.h"
 
 namespace lariat::test {
 namespace {
 
-// Decode splits q and the weights into two 16-bit terms for the tensor cores: what is lost of a bf16 value is
-// 2^-17 of it, of an f16 one 2^-22. Prefill keeps one term, an error like that of the cached keys and values
-// themselves. The errors of the products that make up a score are independent of each other: with |s| up to
-// S they add up to a small part of S times the rounding, taken as S / 2 here.
+// Decode splits q and the weights into two 16-bit terms for the tensor cores: the error is 2^-17 of a bf16
+// value, 2^-22 of an f16 value. Prefill keeps one term: an error like that of cached keys and values. The
+// errors of a score's products are independent: for |s| up to S they sum to a small part of S times the
+// rounding, here S / 2.
 double tolerance(const AttentionCase& c, bool fine) {
   const auto half_step = [&](DType dtype) {
     return dtype == DType::kF16    ? (fine ? 0x1p-22 : 0x1p-11)
@@ -17,13 +17,13 @@ double tolerance(const AttentionCase& c, bool fine) {
   };
   const double largest_value = c.fill == Fill::kDenormal ? 4e-6 : 4.0;
   const double largest_score = c.fill == Fill::kHuge ? 5e4 : 5.0;
-  const double small = c.fill == Fill::kDenormal ? 0x1p-24 : 0;  // an f16 weight is a multiple of that
+  const double small = c.fill == Fill::kDenormal ? 0x1p-24 : 0;  // f16 weights are multiples of it
   return attention_tolerance(c) +
          largest_value * (half_step(c.k_dtype) * largest_score / 2 + half_step(c.v_dtype) / 2 + small);
 }
 double tolerance(const AttentionCase& c) { return tolerance(c, c.n * (c.n_heads / c.n_kv_heads) <= 32); }
 
-// Every case, and the head sizes and types of the tensor-core kernels that the common table leaves out.
+// Common cases, plus head sizes and types of the tensor-core kernels.
 std::vector<AttentionCase> cases() {
   constexpr DType f16 = DType::kF16, bf16 = DType::kBF16;
   std::vector<AttentionCase> all = attention_cases();
@@ -56,7 +56,7 @@ TEST_P(CudaAttention, DoesNotDependOnChunks) {
 }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaAttention, testing::ValuesIn(cases()));
 
-// The sequence with most rows decides on the kernel for all of a step.
+// The sequence with most rows selects the kernel for the whole step.
 using CudaStepOps = OnCudaWith<StepCase>;
 TEST_P(CudaStepOps, MatchTheReference) {
   int64_t longest = 0;
@@ -71,7 +71,7 @@ TEST_P(CudaStepOps, RerotationMatchesTheReference) { check_step_rerotation(*cuda
 INSTANTIATE_TEST_SUITE_P(Cases, CudaStepOps, testing::ValuesIn(step_cases()));
 
 using CudaManySequences = OnCuda;
-// More than go in one launch argument.
+// More sequences than one launch argument holds.
 TEST_F(CudaManySequences, MatchTheReference) {
   StepCase c;
   for (int64_t i = 0; i < 100; ++i) c.pieces.push_back({i * 7 % 300, 1 + i % 3});

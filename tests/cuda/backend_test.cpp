@@ -1,4 +1,3 @@
-// Memory, uploads and errors of the CUDA backend.
 #include <cstdlib>
 
 #include "kernels/error.h"
@@ -25,7 +24,7 @@ TEST_F(CudaMemory, CopiesThereAndBack) {
   }
 }
 
-// Nothing keeps time under the SIMT shim; a GPU moves more than 50 GB/s and computes more than 1 TFLOP/s.
+// The SIMT shim has no clock; a GPU moves more than 50 GB/s and computes more than 1 TFLOP/s.
 TEST_F(CudaMemory, LimitsAreMeasured) {
   const char* pretended = std::getenv("LARIAT_SIMT_SMS");
   if (pretended != nullptr && std::atoi(pretended) > 16) {
@@ -43,9 +42,9 @@ TEST_F(CudaMemory, LimitsAreMeasured) {
 
 TEST_F(CudaMemory, NothingIsAnEmptyBuffer) { EXPECT_EQ(cuda_->allocate(0).bytes(), 0U); }
 
-TEST_F(CudaMemory, WhatDoesNotFitIsSaid) {
+TEST_F(CudaMemory, OutOfMemoryIsReported) {
   EXPECT_TRUE(holds(error_of([&] { cuda_->allocate(size_t{1} << 50); }), "1048576.00 GiB"));
-  EXPECT_EQ(cuda_->allocate(64).bytes(), 64U);  // and life goes on
+  EXPECT_EQ(cuda_->allocate(64).bytes(), 64U);  // the backend keeps working
 }
 
 TEST_F(CudaMemory, WeightsAreConvertedAndPacked) {

@@ -8,7 +8,7 @@
 
 namespace lariat::test {
 
-// A CUDA backend on whatever this program was linked with: a GPU (gpu_test) or the SIMT shim (simt_test).
+// A CUDA backend on a GPU (gpu_test) or the SIMT shim (simt_test).
 class OnCuda : public testing::Test {
  protected:
   void SetUp() override {
@@ -21,7 +21,6 @@ class OnCuda : public testing::Test {
   ReferenceBackend reference_;
 };
 
-// The same for the entries of a table of cases.
 template <class Case>
 class OnCudaWith : public OnCuda, public testing::WithParamInterface<Case> {};
 

@@ -1,5 +1,5 @@
-// A whole model on the CUDA backend: the logits of transformers for every family, experts in codes and a
-// cache that is re-rotated, against the float64 reference backend, and a batch against separate runs.
+// Whole models on the CUDA backend: every family vs transformers; quantized experts and re-rotated caches vs
+// the float64 reference; batches vs separate runs.
 #include <array>
 #include <deque>
 
@@ -34,10 +34,9 @@ TEST_P(CudaCheckpoint, LogitsOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(Families, CudaCheckpoint, testing::ValuesIn(GoldenList::names(GoldenList::kCuda)),
                          [](const auto& test) { return std::string(test.param); });
 
-// The caches that a user has by default, in 16 bits, go through the tensor-core attention: 312 tokens at once
-// through that for many, the last 8 one by one through that for few. It rounds queries and softmax weights to
-// the cache's dtype, as transformers does. (f32 caches, above, go through the plain kernel, for any number of
-// tokens.)
+// Default 16-bit caches use tensor-core attention: 312 tokens at once through the many-row kernel, the last 8
+// one at a time through the few-row kernel. Both round queries and softmax weights to the cache's dtype, as
+// transformers does. (f32 caches, above, use the plain kernel.)
 struct CudaLongPrompt : OnCudaWith<LongCase> {};
 
 TEST_P(CudaLongPrompt, LogitsOfTransformers) {
@@ -46,17 +45,17 @@ TEST_P(CudaLongPrompt, LogitsOfTransformers) {
   const SessionOptions options = long_session(GetParam());
   const int64_t head_dim = model.spec.layers[0].attention.head_dim;
   EXPECT_TRUE(cuda::tensor_cores_support(options.k_dtype, options.v_dtype, head_dim))
-      << "as attention() asks";
+      << "attention() requires tensor cores";
   const size_t at_once = golden.tokens.size() - 8;
   golden.expect(logits_of(*cuda_, model, options, golden.tokens, at_once));
 }
 
-// The first families in both dtypes, and in one of them the layers that differ from theirs.
+// The first families in both dtypes.
 INSTANTIATE_TEST_SUITE_P(Families, CudaLongPrompt,
                          testing::ValuesIn(long_cases(std::span(kLongNames).first(6),
                                                       {DType::kBF16, DType::kF16})),
                          long_case_name);
-// Layers that differ from those: in one dtype, since the kernels are the same.
+// Other layers in one dtype: the kernels are the same.
 INSTANTIATE_TEST_SUITE_P(Layers, CudaLongPrompt,
                          testing::ValuesIn(long_cases(std::array{"phi3_window", "gemma2", "gemma3", "smollm3",
                                                                  "olmo2", "ministral3"},
@@ -65,8 +64,8 @@ INSTANTIATE_TEST_SUITE_P(Layers, CudaLongPrompt,
 
 using CudaEngine = OnCuda;
 
-// The default types: bf16 products, f16 keys, bf16 values. Rounding in other places than transformers may not
-// take the logits further from float32 than transformers' own bfloat16 is.
+// Default types: bf16 products, f16 keys, bf16 values. The error from float32 may not exceed that of bfloat16
+// transformers.
 TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
   const auto dir = checkpoint_dir("llama_bf16");
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
@@ -80,8 +79,8 @@ TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
             max_abs_difference(float_tensor(golden, "logits_bf16"), exact));
 }
 
-// Chunks of up to 16 tokens keep gate and up in f32, where more round them to bf16 as transformers does: the
-// two lie no further apart than transformers' own bfloat16 lies from float32, which rounds those and more.
+// Chunks of up to 16 tokens keep gate and up in f32; larger ones round them to bf16. The two may differ by at
+// most the error of bfloat16 transformers, which rounds more.
 TEST_F(CudaEngine, ChunksOfFewTokensAndAPromptAtOnce) {
   const LongCase c{"llama_gqa", DType::kBF16};
   const LongGolden golden(c);
@@ -99,7 +98,7 @@ TEST_F(CudaEngine, ChunksOfFewTokensAndAPromptAtOnce) {
   }
 }
 
-// Quantised weights, token by token: the integers of the CPU's products, and sums in another order.
+// Quantized weights, token by token: the CPU's integer products, summed in another order.
 TEST_F(CudaEngine, QuantizedLikeTheReference) {
   const auto dir = checkpoint_dir("llama_gqa");
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
@@ -112,16 +111,16 @@ TEST_F(CudaEngine, QuantizedLikeTheReference) {
                        std::span(tokens).first(12), prefilled);
     };
     const std::vector<float> expected = run(reference_, 8);
-    // An input half way between two integers may become either: one step in 127 of one input.
+    // An input half way between two integers may round to either: one step in 127 of one input.
     EXPECT_LE(max_abs_difference(run(*cuda_, 8), expected), 2e-3) << name_of(dtype);
-    // More tokens at once go through bf16, which takes the logits no further from those of float weights.
+    // More tokens at once use bf16 products: their error from float weights is no larger.
     EXPECT_LE(max_abs_difference(run(*cuda_, 12), exact), 1.2 * max_abs_difference(expected, exact))
         << name_of(dtype);
   }
 }
 
-// Experts, their biases and clamped gates, and heads of latent attention, in codes: as a folder and a GGUF
-// have them and as they are made, at once and, recorded with other experts, token by token.
+// Quantized experts with biases and clamped gates, and latent attention: from a folder, from a GGUF and
+// quantized at load; prefilled at once, and decoded by recorded steps with other experts.
 struct CodesCase {
   const char* path;
   std::optional<DType> dtype = {};
@@ -141,8 +140,8 @@ TEST_P(CudaExpertCodes, LogitsOfTheReference) {
   };
   const std::vector<float> expected = run(reference_, GetParam().dtype, 14);
   const double cost = max_abs_difference(expected, run(reference_, DType::kF32, 14));
-  // An input half way between two integers may become either, one step in 127 of one input; of bf16, where
-  // other weights are floats, one of 2^-8.
+  // An input half way between two integers may round to either, one step in 127; where other weights are
+  // floats, bf16 inputs by 2^-8.
   const double step = GetParam().dtype ? 2e-3 : 0.25 * cost;
   for (const size_t prefilled : {14, 5}) {
     EXPECT_LE(max_abs_difference(run(*cuda_, GetParam().dtype, prefilled), expected), step) << prefilled;
@@ -164,7 +163,7 @@ RopeScaling dynamic_scaling(const ModelSpec& spec, double factor, int64_t origin
   return rope;
 }
 
-// A dynamic scale with steps to take in prefill and decode: keys are re-rotated on the device.
+// A dynamic scale steps in prefill and decode: keys are re-rotated on the device.
 TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
   const auto dir = checkpoint_dir("llama_gqa");
   const std::vector<int32_t> tokens = int_tensor(open_safetensors_file(dir / "golden.safetensors"), "tokens");
@@ -180,15 +179,14 @@ TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
   EXPECT_LE(max_abs_difference(run(*cuda_, DType::kF16), run(reference_, DType::kF16)), 2e-3);
 }
 
-// The demo checkpoint, written on and on by every kernel: a prefill through the matrix products and attention
-// of many rows, decode steps through those of few, and a cache that is re-rotated on the way. Greedy, so that
-// one wrong logit shows in every token after it.
-TEST_F(CudaEngine, DemoWritesWhatTheCpuWrites) {
+// The demo checkpoint generates through every kernel: prefill, decode steps, and a cache re-rotated on the
+// way. Greedy: one wrong logit changes every later token.
+TEST_F(CudaEngine, DemoGeneratesTheCpusTokens) {
   const std::filesystem::path dir = source_dir() / "configs" / "demo";
   const Tokenizer tokenizer = Tokenizer::load(dir);
   const std::vector<int32_t> prompt =
       tokenizer.encode("Once upon a time there was a little dog who", tokenizer.adds_bos());
-  ASSERT_GT(prompt.size(), 8U);  // more tokens than go through the product for a few
+  ASSERT_GT(prompt.size(), 8U);  // more tokens than the few-row product takes
   const auto write = [&](Backend& backend) {
     const Model model = open_f32(dir, backend);
     SessionOptions session_options;  // f16 keys and values
@@ -205,7 +203,7 @@ TEST_F(CudaEngine, DemoWritesWhatTheCpuWrites) {
   EXPECT_EQ(write(*cuda_), expected);
 }
 
-// As on the CPU, of which tests/engine/own_method_test.cpp says that each is as it is alone.
+// Equals the CPU; tests/engine/own_method_test.cpp compares the CPU with separate runs.
 TEST_F(CudaEngine, SequencesOfSeveralMethodsShareAStep) {
   const auto run = [](Backend& backend) {
     const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);

@@ -1,6 +1,5 @@
-// Quantised weights in the forms that published files have, on the CUDA backend: for a few tokens, and with
-// experts, the products that the float64 reference makes of the same codes, for many a product in bf16; and
-// tables of embeddings.
+// Published quantized weight formats on the CUDA backend: few-token and expert products equal the float64
+// reference on the same quantized values, many-token products use bf16; and embedding tables.
 #include <fmt/format.h>
 
 #include "kernels/host_weight.h"
@@ -22,7 +21,7 @@ struct CudaForms : OnCudaWith<FormCase> {
     backend.linear(rows.view(), loaded.weight, {}, out.view());
     return out.values();
   }
-  // The same, of what the weight stands for in bf16, by the reference.
+  // Reference product with the weight's bf16 values.
   std::vector<float> product_in_bf16(const HostWeight& host, const std::vector<float>& x, int64_t tokens) {
     const auto [rows, cols] = std::pair{host.m.rows, host.m.cols};
     std::vector<float> values(static_cast<size_t>(rows * cols));
@@ -37,7 +36,7 @@ struct CudaForms : OnCudaWith<FormCase> {
   }
 };
 
-// What f32 accumulation costs (LinearProblem::tolerance), of weights of at most 3.
+// Error of f32 accumulation (LinearProblem::tolerance) with weights of at most 3.
 double tolerance(int64_t cols) { return 3 * 8 * 0x1p-24 * static_cast<double>(cols + 4); }
 
 TEST_P(CudaForms, ProductsMatchTheReference) {
@@ -71,7 +70,7 @@ TEST_P(CudaForms, Embed) {
   expect_close(embedded(*cuda_), embedded(reference_), 0, 0, "embed");
 }
 
-// A NaN among the codes or scales reaches the outputs that it is part of, and no others.
+// A NaN in quantized values or scales reaches only the outputs that depend on it.
 TEST_P(CudaForms, NotFinite) {
   const WeightFormat& form = GetParam().form;
   const HostWeight finite = random_codes(form, 18, 300);
@@ -91,7 +90,7 @@ TEST_P(CudaForms, NotFinite) {
   }
 }
 
-// Blocks of a weight that are all of another form, beside one of floats.
+// A weight with blocks of another format, and a float block.
 TEST_P(CudaForms, BesideOthers) {
   const std::vector<float> floats = Rng(3).normals(int64_t{21} * 200, 0.5F);
   const std::vector<HostWeight> host = {

@@ -1,5 +1,5 @@
-// Backend::linear on the CUDA backend: its own products for a few tokens and cuBLAS for many, and every
-// epilogue, against the float64 reference.
+// Backend::linear on CUDA: custom kernels for few tokens, cuBLAS for many, and every epilogue, vs the float64
+// reference.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/linear_cases.h"
 
@@ -36,9 +36,9 @@ TEST_P(CudaLinear, DoesNotDependOnChunks) { check_linear_splits(*cuda_, GetParam
 
 INSTANTIATE_TEST_SUITE_P(DTypes, CudaLinear, testing::ValuesIn(linear_cases()));
 
-// Rows that are no multiple of any tile, and so few that blocks of a product have most of their rows beyond
-// its end; columns in whole batches and not; rows that are not aligned, by their length or by a gap; and
-// enough rows for blocks of two tiles. (Quantised weights of many tokens meet bf16: quant_test.cpp.)
+// Rows that are no multiple of a tile, some too few to fill a block; columns in whole batches and not; rows
+// unaligned by their length or a gap; enough rows for blocks of two tiles. (Many tokens with quantized
+// weights: quant_test.cpp.)
 using CudaEpilogue = OnCudaWith<EpilogueCase>;
 TEST_P(CudaEpilogue, MatchesTheReference) {
   const EpilogueCase& c = GetParam();
@@ -53,8 +53,8 @@ TEST_P(CudaEpilogue, MatchesTheReference) {
 }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaEpilogue, testing::ValuesIn(epilogue_cases({DType::kF32, DType::kBF16})));
 
-// What a layer's inputs are stored as, and that its blocks are one product of many tokens.
-TEST_F(OnCuda, InputsAreStoredAsProductsReadThem) {
+// Dtype of a layer's inputs; its blocks are one product of many tokens.
+TEST_F(OnCuda, InputsAreStoredInTheProductsDtype) {
   const std::vector<float> zeros(size_t{8} * 8);
   const auto input = [&](std::vector<DType> dtypes, DType compute) {
     const std::vector<HostWeight> hosts(dtypes.size(),

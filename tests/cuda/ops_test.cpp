@@ -5,7 +5,7 @@ namespace lariat::test {
 namespace {
 
 using CudaOps = OnCudaWith<OpTest>;
-TEST_P(CudaOps, AreTheReferences) { GetParam().run(*cuda_, reference_); }
+TEST_P(CudaOps, EqualTheReference) { GetParam().run(*cuda_, reference_); }
 INSTANTIATE_TEST_SUITE_P(All, CudaOps, testing::ValuesIn(op_tests()),
                          [](const auto& test) { return test.param.name; });
 

@@ -8,7 +8,7 @@ namespace {
 
 using namespace cuda;
 
-// T: int8_t or that of mma_16x8x16.
+// T: int8_t or mma_16x8x16's element type.
 template <class T, class Sum>
 __global__ void mma_kernel(const uint32_t* a, const uint32_t* b, Sum* d) {
   const int lane = lane_index();

@@ -1,5 +1,5 @@
-// Backend::linear with quantised weights on the CUDA backend: the same integers as the float64 reference for
-// a few tokens, bf16 products of the same weights for many.
+// Backend::linear with quantized weights on CUDA: the float64 reference's integers for few tokens, bf16
+// products for many.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/linear_cases.h"
 
@@ -34,7 +34,7 @@ TEST_P(CudaQuant, Bias) {
   }
 }
 
-// What is not finite stays visible: a NaN in a group of x or of w reaches the outputs that it is part of.
+// A NaN in a group of x or w reaches the outputs that depend on it.
 TEST_P(CudaQuant, NotFinite) {
   std::vector<float> x(96, 1.0F), w(size_t{2} * 96, 1.0F);
   x[40] = INFINITY;

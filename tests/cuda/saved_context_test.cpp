@@ -1,4 +1,3 @@
-// A saved context on a device: pages go there and come back as they were.
 #include "engine/contexts/saved_context.h"
 
 #include "tests/cuda/cuda_fixture.h"
@@ -12,8 +11,8 @@ struct CudaContext : OnCuda {
   const std::filesystem::path file_ = folder_.path / "context";
 };
 
-// The same bits as without, over a scale step; and a file of the device is one of the host.
-TEST_F(CudaContext, GoesOnAsIfItHadNotBeenAway) {
+// Bitwise identical to an unsaved run, over a scale step; device and host files are the same.
+TEST_F(CudaContext, ContinuesBitwiseIdentically) {
   const auto dir = checkpoint_dir("llama_gqa");
   const Model model = open_f32(dir, *cuda_), on_host = open_f32(dir, reference_);
   const auto tokens = some_tokens(30, model.spec.vocab_size);

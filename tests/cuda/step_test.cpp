@@ -1,7 +1,6 @@
-// Decode steps of a whole model that are recorded once and replayed, at other positions, in other pages and
-// with other work in between: the logits of the float64 reference at every position, and the record really is
-// what ran. A kernel that took what changes as an argument of its launch would go on with that of the
-// recorded step and fail here.
+// Decode steps, recorded once and replayed at other positions, in other pages, with other work in between:
+// equal the float64 reference at every position, and the record really ran. A kernel that takes a changing
+// value as a launch argument would replay the recorded value and fail here.
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,7 +25,7 @@ class CudaStep : public OnCuda {
   CudaBackend* device_ = nullptr;
 };
 
-// One model on one backend, and a text of made-up tokens that any number of sequences can read.
+// A model on a backend, and a synthetic text for any number of sequences.
 struct TestRun {
   TestRun(Backend& b, DType kv_dtype, const char* name = "llama_gqa",
           const std::function<void(RopeScaling&)>& change_rope = {})
@@ -43,10 +42,10 @@ struct TestRun {
     std::vector<int32_t> tokens;
     for (int64_t i = 0; i < length; ++i) tokens.push_back(token(i));
     prefill(*session, sequence, tokens);
-    backend.synchronize();  // so that nothing of the prompt is counted with the steps
+    backend.synchronize();  // excludes the prompt from the steps' counts
     return sequence;
   }
-  // The logits after one more token for each.
+  // Logits after one more token per sequence.
   std::vector<float> step(const std::vector<Sequence*>& sequences) {
     std::vector<int32_t> tokens;
     for (const Sequence* sequence : sequences) tokens.push_back(token(sequence->length()));
@@ -62,12 +61,12 @@ struct TestRun {
 };
 
 constexpr double kTolerance = 1e-4;
-// Prefill rounds q and its weights to 16 bits, and after that a cached key may round to the other side. The
-// logits of another position are off by 0.1 and more.
+// Prefill rounds q and its weights to 16 bits; then a cached key may round differently. Logits of another
+// position differ by 0.1 and more.
 constexpr double kF16Tolerance = 1e-2;
 
-// f32 keys go through the plain kernel, f16 ones through the tensor cores; the step from 255 to 256 adds a
-// page to the cache and doubles the length that grids are planned for.
+// f32 keys use the plain kernel, f16 keys the tensor cores. The step from 255 to 256 adds a page and doubles
+// the planned length.
 TEST_F(CudaStep, RepeatsTheRecordedStepAtNewPositions) {
   for (auto [dtype, start, tolerance] : {std::tuple{DType::kF32, 5, kTolerance},
                                          {DType::kF16, 5, kF16Tolerance},
@@ -86,10 +85,9 @@ TEST_F(CudaStep, RepeatsTheRecordedStepAtNewPositions) {
   }
 }
 
-// A decode step is as long as its launches are many. Eight of a layer, for one sequence and for sixteen: q, k
-// and v; what happens to them before the cache; attention; its product; addition and norm; gate and up; down;
-// addition and norm. Two of the model: the first norm and the logits' product; what is new in each step
-// (positions, RoPE's table, the embedding) goes before and is not recorded.
+// A decode step takes as long as its launches. Eight per layer, for one sequence and sixteen: qkv; qkv to
+// cache; attention; its product; add and norm; gate and up; down; add and norm. Two per model: first norm and
+// logits. Each step's new inputs (positions, RoPE table, embedding) come before and are not recorded.
 TEST_F(CudaStep, ALayerIsEightLaunches) {
   const auto dir = checkpoint_dir("llama_bf16");
   const Model model = load_model(dir, load_config(dir), *cuda_, std::nullopt);
@@ -113,8 +111,8 @@ TEST_F(CudaStep, ALayerIsEightLaunches) {
   }
 }
 
-// Sixteen sequences of bf16 or quantised weights have a record of their own: the bits of launches that run
-// one by one, and the record is still good when a prompt has moved the memory of steps of many tokens.
+// Sixteen sequences with bf16 or quantized weights get a record: bitwise identical to single launches, and
+// still valid after a prompt moved the many-token memory.
 struct CudaSixteen : CudaStep, testing::WithParamInterface<DType> {};
 
 TEST_P(CudaSixteen, SequencesAreRecorded) {
@@ -122,8 +120,8 @@ TEST_P(CudaSixteen, SequencesAreRecorded) {
   const auto dir = checkpoint_dir("llama_bf16");
   const Model model = load_model(dir, load_config(dir), *cuda_, GetParam());
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5}, long_prompt(40, 6);
-  // Two other steps between any two make no list of sixteen come twice in a row, even where one of the others
-  // is recorded.
+  // Two other steps in between prevent a list of sixteen from coming twice in a row, even if one of the
+  // others is recorded.
   const auto run = [&](bool record) {
     Session session(model, *cuda_, {});
     std::vector<Sequence> sequences;
@@ -159,8 +157,8 @@ TEST_P(CudaSixteen, SequencesAreRecorded) {
 INSTANTIATE_TEST_SUITE_P(DTypes, CudaSixteen, testing::Values(DType::kBF16, DType::kQ8, DType::kQ4),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
-// Windows, ALiBi, soft caps, norms of both kinds, biases, M-RoPE, queries scaled by their position, and
-// experts: for one sequence and for two.
+// Windows, ALiBi, soft caps, both norms, biases, M-RoPE, position-scaled queries and experts: for one
+// sequence and two.
 struct CudaStepOf : CudaStep, testing::WithParamInterface<const char*> {};
 
 TEST_P(CudaStepOf, RepeatsTheRecordedStep) {
@@ -170,7 +168,7 @@ TEST_P(CudaStepOf, RepeatsTheRecordedStep) {
     EXPECT_LE(max_abs_difference(tested.step({&a}), expected.step({&b})), kTolerance) << i;
   }
   EXPECT_GE(counts().replayed, 17);
-  // The last page of a fork is another one, and needs no new record.
+  // A fork has another last page and needs no new record.
   const auto before = counts();
   Sequence fork = tested.session->fork(a, a.length());
   EXPECT_LE(max_abs_difference(tested.step({&fork}), expected.step({&b})), kTolerance) << "in other pages";
@@ -187,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaStepOf,
                                          "ministral3", "mixtral", "qwen3_moe", "deepseek_v3"),
                          [](const auto& test) { return std::string(test.param); });
 
-TEST_F(CudaStep, SequencesOfABatchHavePositionsOfTheirOwn) {
+TEST_F(CudaStep, SequencesOfABatchHaveDifferentPositions) {
   TestRun tested(*cuda_, DType::kF32), expected(reference_, DType::kF32);
   Sequence a1 = tested.begin(4), a2 = tested.begin(21), b1 = expected.begin(4), b2 = expected.begin(21);
   for (int i = 0; i < 6; ++i) {
@@ -222,7 +220,7 @@ TEST_F(CudaStep, RerotatedCachesAndChangedFactorsAreNoticed) {
   EXPECT_GE(counts().replayed, 26);  // both are in device memory: one record serves all steps
 }
 
-TEST_F(CudaStep, WhatComesBetweenStepsDoesNotSpoilTheRecord) {
+TEST_F(CudaStep, OtherWorkBetweenStepsKeepsTheRecord) {
   TestRun tested(*cuda_, DType::kF16), expected(reference_, DType::kF16);
   // optional, for a new cache later
   std::optional<Sequence> a = tested.begin(4), b = expected.begin(4);
@@ -247,7 +245,7 @@ TEST_F(CudaStep, WhatComesBetweenStepsDoesNotSpoilTheRecord) {
 
 using CudaQueue = OnCuda;
 
-// Nothing collected runs after its memory is gone, and nothing collected is lost.
+// Queued launches run before their memory is freed, and none is lost.
 TEST_F(CudaQueue, FreedMemoryHasBeenUsedBefore) {
   const std::vector<float> values = Rng(3).normals(256);
   const Tensor out(*cuda_, 1, 256), ones(*cuda_, std::vector<float>(256, 1.0F), 1, 256);
@@ -261,14 +259,14 @@ TEST_F(CudaQueue, FreedMemoryHasBeenUsedBefore) {
   expect_close(out.values(), expected.values(), 1e-5, 0, "norm");
 }
 
-// A launch that fails is reported by the first call that waits, or that waits after memory was freed, and the
-// backend goes on.
+// A failed launch is reported by the next call that waits, also after memory was freed; the backend keeps
+// working.
 TEST_F(CudaQueue, AFailedLaunchIsReportedOnce) {
   for (bool freed : {false, true}) {
     const std::vector<float> values = Rng(4).normals(64);
     const Tensor x(*cuda_, values, 1, 64), ones(*cuda_, std::vector<float>(64, 1.0F), 1, 64);
     cuda_->norm(x.view().row_range(0, 0), {ones.view(), Matrix()}, x.view());  // a grid of no blocks
-    if (freed) cuda_->allocate(64);                                            // and freed
+    if (freed) cuda_->allocate(64);                                            // freed at once
     EXPECT_ANY_THROW(cuda_->synchronize());
     EXPECT_NO_THROW(cuda_->synchronize());
     EXPECT_EQ(x.values(), values);

@@ -7,11 +7,10 @@
 #include "tests/engine/generations.h"
 #include "tests/engine/saved_context_util.h"
 
-// Steps that run before the host knows their tokens, against a loop that runs none: the same tokens, and the
-// same sequence afterwards, on any backend.
+// Decode loop with steps queued ahead of their tokens vs a plain loop: same tokens, same final sequence.
 namespace lariat::test {
 
-// Another backend that says whether it is asynchronous, and how many steps ran ahead on it.
+// Wrapped backend with a configurable is-asynchronous answer; counts the steps that ran ahead.
 class AheadBackend : public ForwardingBackend {
  public:
   explicit AheadBackend(Backend& inner, bool asynchronous = true)
@@ -41,14 +40,16 @@ struct AheadCase {
   const char* name = "";
   SamplerOptions sampler{};
   int64_t prompt = 6, max_new_tokens = 20, max_ctx = 0;
-  // After how many tokens the text ends (or more, so that its end is a token that was not there before), the
-  // caller stops, interrupts, or throws; -1: it does not.
+  // Token count where the text ends (or the next unseen token), the caller stops, interrupts or throws; -1:
+  // never.
   int eos_at = -1, stop_at = -1, interrupt_at = -1, throw_at = -1;
-  const char* scaling = "";  // from 64 tokens on
+  const char* scaling = "";  // applies from 64 tokens on
   int rope_steps = 4;
-  // How many steps run ahead. Of n tokens the first comes from the prompt and the last is not read, so n - 2
-  // do, and one more where the text ends before.
+  // Steps that run ahead: n - 2 of n tokens (prefill gives the first, the last is never fed), one more on an
+  // early end.
   int64_t steps_ahead = 18;
+  int64_t lookup = 0, repeats_after = 0;  // GenerateOptions::lookup; the prompt's period, 0: it has none
+  const char *checkpoint = "llama_gqa", *method = "";
 };
 
 inline void PrintTo(const AheadCase& c, std::ostream* out) { *out << c.name; }
@@ -72,37 +73,40 @@ inline std::vector<AheadCase> ahead_cases() {
       {.name = "FullContext", .max_ctx = 13, .steps_ahead = 6},
       {.name = "NewPage", .sampler = drawing(), .prompt = 250, .steps_ahead = 17},
       {.name = "NewPageAndEos", .sampler = drawing(), .prompt = 250, .eos_at = 12, .steps_ahead = 11},
-      // 62 to 79 tokens with the step ahead. A dynamic scale moves with the 65th and the 77th, an exact one
-      // from the 65th on with every token.
+      // 62 to 79 tokens with the step ahead. Dynamic scale steps at tokens 65 and 77; exact scale at every
+      // token from 65.
       {.name = "ScaleSteps", .prompt = 60, .scaling = "dynamic-yarn", .steps_ahead = 16},
       {.name = "ScaleStepsAndStop", .prompt = 60, .stop_at = 8, .scaling = "dynamic", .steps_ahead = 6},
       {.name = "ExactScale", .prompt = 60, .scaling = "dynamic", .rope_steps = 0, .steps_ahead = 3},
   };
 }
 
-// A generation leaves this behind.
 struct AheadOutcome {
   Generation generation;
   int64_t length = 0, rerotations = 0, rotated = 0;
   size_t bytes = 0;
-  std::string context;  // as a file
+  std::string context;  // saved context file
 };
 
 struct Thrown {};
 
 inline AheadOutcome run_ahead_case(Backend& backend, const AheadCase& c, std::vector<int32_t> eos_ids) {
-  const auto dir = checkpoint_dir("llama_gqa");
-  const Model model = open_f32(dir, backend);
+  const Model model = open_f32(checkpoint_dir(c.checkpoint), backend);
   SessionOptions options = *c.scaling != 0 ? scaled_session(model, c.scaling, 4.0) : f32_session();
   options.rope_steps = c.rope_steps;
   options.max_ctx = c.max_ctx;
+  if (*c.method != 0) options.positions = parse_position_method(c.method, 64, 0);
   Session session(model, backend, options);
   Sequence sequence = session.new_sequence();
   std::vector<int32_t> tokens = some_tokens(static_cast<size_t>(c.prompt), model.spec.vocab_size);
+  for (size_t i = 0; c.repeats_after > 0 && i < tokens.size(); ++i)
+    tokens[i] = tokens[i % static_cast<size_t>(c.repeats_after)];
   std::atomic<bool> interrupted = false;
   const GenerateOptions generating{.max_new_tokens = c.max_new_tokens,
                                    .eos_ids = std::move(eos_ids),
                                    .sampler = c.sampler,
+                                   .logprobs = 2,
+                                   .lookup = c.lookup,
                                    .interrupted = &interrupted};
   AheadOutcome outcome;
   std::vector<int32_t> seen;
@@ -131,34 +135,44 @@ inline AheadOutcome run_ahead_case(Backend& backend, const AheadCase& c, std::ve
   return outcome;
 }
 
-// A backend with steps that run ahead, and without.
-inline void check_ahead(Backend& backend, const AheadCase& c) {
-  AheadBackend plain(backend, false), ahead(backend);
-  std::vector<int32_t> eos_ids;
-  int64_t steps_ahead = c.steps_ahead;
-  if (c.eos_at >= 0) {
-    const auto all = run_ahead_case(plain, c, {}).generation.tokens;
-    auto eos = all.begin() + c.eos_at;
-    while (eos != all.end() && std::find(all.begin(), eos, *eos) != eos) ++eos;
-    ASSERT_NE(eos, all.end());
-    eos_ids = {*eos};
-    steps_ahead += eos - all.begin() - c.eos_at;
-  }
-  const AheadOutcome expected = run_ahead_case(plain, c, eos_ids);
-  const AheadOutcome actual = run_ahead_case(ahead, c, eos_ids);
-  EXPECT_EQ(plain.steps_ahead(), 0);
-  EXPECT_EQ(ahead.steps_ahead(), steps_ahead);
-  EXPECT_EQ(actual.generation.tokens, expected.generation.tokens);
-  EXPECT_EQ(actual.generation.stop_reason, expected.generation.stop_reason);
-  EXPECT_EQ(actual.generation.decode_steps, expected.generation.decode_steps);
+// Returns the token that ends the text at eos_at or later, where a new token comes; none without eos_at.
+inline std::vector<int32_t> eos_ids_of(Backend& backend, const AheadCase& c, int64_t& later) {
+  if (c.eos_at < 0) return {};
+  const auto all = run_ahead_case(backend, c, {}).generation.tokens;
+  auto eos = all.begin() + c.eos_at;
+  while (eos != all.end() && std::find(all.begin(), eos, *eos) != eos) ++eos;
+  if (eos == all.end()) throw Error("every token repeats an earlier one");
+  later = eos - all.begin() - c.eos_at;
+  return {*eos};
+}
+
+inline void expect_same_outcome(const AheadOutcome& actual, const AheadOutcome& expected) {
+  const Generation &text = actual.generation, &other = expected.generation;
+  EXPECT_EQ(text.tokens, other.tokens);
+  EXPECT_EQ(text.stop_reason, other.stop_reason);
+  EXPECT_EQ(text.decode_steps, other.decode_steps);
+  ASSERT_EQ(text.logprobs.size(), other.logprobs.size());
+  for (size_t i = 0; i < text.logprobs.size(); ++i)
+    EXPECT_EQ(text.logprobs[i].logprob, other.logprobs[i].logprob) << i;
   EXPECT_EQ(actual.length, expected.length);
   EXPECT_EQ(actual.rerotations, expected.rerotations);
   EXPECT_EQ(actual.rotated, expected.rotated);
   EXPECT_EQ(actual.bytes, expected.bytes);
-  EXPECT_TRUE(actual.context == expected.context) << "what is saved differs";
+  EXPECT_TRUE(actual.context == expected.context) << "the saved contexts differ";
 }
 
-// Sequences of a batch that end one after the other.
+// A backend with steps that run ahead, and without.
+inline void check_ahead(Backend& backend, const AheadCase& c) {
+  AheadBackend plain(backend, false), ahead(backend);
+  int64_t later = 0;
+  const std::vector<int32_t> eos_ids = eos_ids_of(plain, c, later);
+  const AheadOutcome expected = run_ahead_case(plain, c, eos_ids);
+  const AheadOutcome actual = run_ahead_case(ahead, c, eos_ids);
+  EXPECT_EQ(plain.steps_ahead(), 0);
+  EXPECT_EQ(ahead.steps_ahead(), c.steps_ahead + later);
+  expect_same_outcome(actual, expected);
+}
+
 inline void check_batch_ahead(Backend& inner) {
   constexpr int64_t kNew = 16;
   const auto run = [](Backend& backend, std::span<const int32_t> eos_ids, std::vector<int64_t>& lengths) {
@@ -184,7 +198,7 @@ inline void check_batch_ahead(Backend& inner) {
   const auto whole = run(plain, {}, expected_lengths);
   const std::vector<int32_t> eos_ids = {whole[0][9], whole[1][5]};
   const auto expected = run(plain, eos_ids, expected_lengths);
-  ASSERT_NE(expected[0].size(), expected[1].size()) << "they are to end at different times";
+  ASSERT_NE(expected[0].size(), expected[1].size()) << "the texts must have different lengths";
   EXPECT_EQ(run(ahead, eos_ids, lengths), expected);
   EXPECT_EQ(lengths, expected_lengths);
   EXPECT_GT(ahead.steps_ahead(), 4);

@@ -1,5 +1,5 @@
-// A decode loop that queues a step before it reads the token of the last one, on a CPU backend that pretends
-// to be asynchronous.
+// A decode loop that queues a step before the previous token is known, on a simulated asynchronous CPU
+// backend.
 #include "tests/engine/ahead_cases.h"
 
 namespace lariat::test {
@@ -13,15 +13,14 @@ class OnPretending : public testing::Test {
 struct AheadOf : OnPretending, testing::WithParamInterface<AheadCase> {};
 using Ahead = OnPretending;
 
-TEST_P(AheadOf, LeavesWhatALoopWithoutItLeaves) { check_ahead(cpu_, GetParam()); }
+TEST_P(AheadOf, MatchesThePlainLoop) { check_ahead(cpu_, GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Cases, AheadOf, testing::ValuesIn(ahead_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST_F(Ahead, SequencesOfABatchEndOneAfterTheOther) { check_batch_ahead(cpu_); }
 
-// Pages that somebody else holds too are not copied for a step that may be taken back; and M-RoPE's positions
-// are counted on when a token is read.
-TEST_F(Ahead, NoStepTakesWhatTruncatingDoesNotGiveBack) {
+// A step that may be taken back must not copy shared pages; M-RoPE positions advance when a token is fed.
+TEST_F(Ahead, StepsAheadNeedUnsharedPages) {
   const Model model = open_f32(checkpoint_dir("llama_gqa"), cpu_);
   Session session(model, cpu_, f32_session());
   Sequence sequence = session.new_sequence();
@@ -42,8 +41,8 @@ TEST_F(Ahead, NoStepTakesWhatTruncatingDoesNotGiveBack) {
   EXPECT_FALSE(placed_session.can_take_back({&one, 1}));
 }
 
-// Logits that are no numbers are the same error, and the step that ran ahead is taken back.
-TEST_F(Ahead, NotANumberIsAnError) {
+// Non-finite logits raise the same error, and the step that ran ahead is taken back.
+TEST_F(Ahead, NonFiniteLogitsAreAnError) {
   class Broken : public AheadBackend {
    public:
     using AheadBackend::AheadBackend;

@@ -1,13 +1,12 @@
-// A decode step works in memory that it has already: nothing is allocated per token.
 #include "tests/count_allocations.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {
 namespace {
 
-TEST(Allocation, ADecodeStepNeedsNone) {
+TEST(Allocation, DecodeStepsAllocateNothing) {
   const int64_t none = allocations();
-  int* volatile one_int = new int;  // volatile: the pair is not optimised away
+  int* volatile one_int = new int;  // volatile: the compiler keeps the pair
   delete one_int;
   if (allocations() == none) LARIAT_SKIP("a sanitizer has its own operator new");
   const std::pair<std::filesystem::path, DType> cases[] = {{demo_dir(), DType::kBF16},
@@ -27,7 +26,7 @@ TEST(Allocation, ADecodeStepNeedsNone) {
       return token_of(token);
     };
     int32_t token = step(9);                                       // scratch memory grows once
-    while (sequence.length() % kKvPage != 1) token = step(token);  // and the cache once per block
+    while (sequence.length() % kKvPage != 1) token = step(token);  // the cache grows once per block
     const int64_t before = allocations();
     while (sequence.length() % kKvPage != 0) token = step(token);
     EXPECT_EQ(allocations() - before, 0) << dir << " " << name_of(dtype);

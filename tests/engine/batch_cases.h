@@ -4,12 +4,12 @@
 
 #include "tests/engine/generations.h"
 
-// Several sequences in one step against each alone, on any backend.
+// Several sequences in one step vs each sequence alone, on any backend.
 namespace lariat::test {
 
-// Eight texts of different lengths: within one page of the cache, at its edge, and over several.
+// Eight texts of different lengths: within one page of the cache, at its edge, and over several pages.
 constexpr int64_t kBatchLengths[] = {1, 2, 7, 30, 255, 256, 257, 300};
-// The same with fewer tokens, where a token takes long: pages are filled and begun by decoding.
+// Fewer tokens for slow backends: decoding fills and begins pages.
 constexpr int64_t kShortBatchLengths[] = {1, 2, 3, 7, 17, 30, 253, 256};
 
 inline std::vector<std::vector<int32_t>> batch_prompts(int64_t vocab_size,
@@ -23,7 +23,7 @@ inline std::vector<std::vector<int32_t>> batch_prompts(int64_t vocab_size,
   return prompts;
 }
 
-// The greedy continuation of each prompt, n tokens, decoded `together` at a time.
+// Greedy continuation of each prompt, n tokens, decoding `together` prompts at a time.
 inline std::vector<std::vector<int32_t>> greedy_texts(Session& session,
                                                       const std::vector<std::vector<int32_t>>& prompts,
                                                       int64_t together, int64_t n) {
@@ -45,7 +45,7 @@ inline void check_batch_equals_separate_runs(Backend& backend, const SessionOpti
   const auto prompts = batch_prompts(model.spec.vocab_size, lengths);
   const auto alone = greedy_texts(session, prompts, 1, n), together = greedy_texts(session, prompts, 8, n);
   EXPECT_EQ(together, alone);
-  EXPECT_NE(alone[3], alone[7]) << "texts that are all alike show nothing";
+  EXPECT_NE(alone[3], alone[7]) << "identical texts prove nothing";
 }
 
 }  // namespace lariat::test

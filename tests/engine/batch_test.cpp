@@ -1,5 +1,4 @@
-// Several sequences in one step: the tokens of separate runs, in as many calls as one sequence needs; and
-// forks, which share their pages until one of them writes.
+// Several sequences per step give the tokens of separate runs; forks share pages until one writes.
 #include <deque>
 #include <set>
 
@@ -11,7 +10,7 @@
 namespace lariat::test {
 namespace {
 
-// Scaled from 64 tokens on, so that most of the batch has RoPE frequencies of its own.
+// Scaled from 64 tokens on: most sequences of the batch have different RoPE frequencies.
 SessionOptions dynamic_session(const Model& model) { return scaled_session(model, "dynamic-yarn"); }
 
 TEST(Batch, EightSequencesDecodeTheTokensOfSeparateRuns) {
@@ -26,9 +25,9 @@ TEST(Batch, EightSequencesDecodeTheTokensOfSeparateRuns) {
   check_batch_equals_separate_runs(cpu, {});  // 16-bit caches
 }
 
-// Texts with settings of their own that join at different steps, long prompts chunk by chunk, two of them
-// with a common prefix: tokens, reasons and scores of each are those of its run alone, bit for bit.
-TEST(Batch, RequestsThatJoinLaterAreThoseOfSeparateRuns) {
+// Requests join at different steps, with chunked prompts, two with a common prefix.
+// Tokens, stop reasons and scores are bitwise identical to separate runs.
+TEST(Batch, LateRequestsEqualSeparateRuns) {
   CpuBackend backend(2);
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   auto prompts = batch_prompts(model.spec.vocab_size);
@@ -64,7 +63,7 @@ TEST(Batch, RequestsThatJoinLaterAreThoseOfSeparateRuns) {
     scheduler.run(progress);
     const int64_t shared = options.rope ? 0 : kKvPage;
     EXPECT_EQ(done.back(), 1 + 2 + 7 + 30 + 255 + 270 - shared + 257 + 300);
-    EXPECT_GT(done.size(), 12U) << "chunk by chunk";
+    EXPECT_GT(done.size(), 12U) << "chunked prefill";
     std::set<StopReason> reasons;
     for (size_t i = 0; i < texts.size(); ++i) {
       EXPECT_EQ(texts[i].tokens, alone[i].tokens) << i;
@@ -77,7 +76,7 @@ TEST(Batch, RequestsThatJoinLaterAreThoseOfSeparateRuns) {
         EXPECT_EQ(texts[i].logprobs[k].top.size(), 2U);
       }
     }
-    EXPECT_GT(reasons.size(), 1U) << "they are to end for different reasons";
+    EXPECT_GT(reasons.size(), 1U) << "requests must end for different reasons";
   }
 }
 
@@ -101,8 +100,8 @@ TEST(Batch, CallsPerStepDoNotDependOnTheNumberOfSequences) {
     return counting.ops() - before;
   };
   const int64_t one = calls(1);
-  // Per layer: the products of q, k and v, qkv to cache, attention, its product with a norm, the gated unit,
-  // its product with a norm. Beside them: the angles, the embedding, the first norm, the head.
+  // Per layer: qkv products, qkv to cache, attention, product with norm, gated unit, product with norm.
+  // Per step: RoPE angles, embedding, first norm, head.
   EXPECT_EQ(one, 6 * static_cast<int64_t>(model.spec.layers.size()) + 4);
   EXPECT_EQ(calls(8), one);
 }
@@ -122,14 +121,14 @@ TEST(Fork, OfALongSequenceAllocatesNothing) {
   EXPECT_EQ(session.pool().pages(), pages);
   for (int64_t i = 0; i < pages; ++i) EXPECT_EQ(fork.cache().pages()[i], original.cache().pages()[i]);
 
-  // The first token copies the one page that it is written to.
+  // The first token copies only the page that holds it.
   decode(session, fork, 5);
   EXPECT_EQ(session.pool().pages(), pages + 1);
   EXPECT_EQ(fork.cache().pages()[38], original.cache().pages()[38]);
   EXPECT_NE(fork.cache().pages()[39], original.cache().pages()[39]);
 }
 
-TEST(Fork, RerotatedLeavesTheOtherAsItWas) {
+TEST(Fork, RerotationLeavesTheOtherUnchanged) {
   CpuBackend cpu(2);
   const Model model = open_f32(checkpoint_dir("llama_gqa"), cpu);
   Session session(model, cpu, dynamic_session(model));

@@ -1,4 +1,4 @@
-// A conversation: what the cache holds is what the template makes of the messages, whatever happened before.
+// A conversation's cache always matches the rendered messages, whatever happened before.
 #include "engine/text/chat.h"
 
 #include <unistd.h>
@@ -15,12 +15,12 @@ namespace {
 namespace fs = std::filesystem;
 using Messages = nlohmann::ordered_json;
 
-// Every message between markers; what an assistant said ends with the end-of-text token.
+// Every message between markers; the assistant's messages end with the end-of-text token.
 constexpr const char* kPlain =
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}{{ eos_token if m['role'] "
     "== "
     "'assistant' else '' }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
-// Keeps only the end of earlier answers, as templates of models that think do, and knows no system.
+// Keeps only the end of earlier answers, like templates of reasoning models; has no system role.
 constexpr const char* kForgetful =
     "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no system "
     "here') "
@@ -42,7 +42,6 @@ class ChatTest : public FolderTest {
     return ChatTemplate::load(dir_ / "model", tokenizer_).value();
   }
   const ChatTemplate& use(const char* text) { return template_.emplace(chat_template(text)); }
-  // A conversation in a session of its own.
   Conversation& begin(const char* text = kPlain) {
     use(text);
     session_.emplace(model_, backend_, session_options_);
@@ -51,7 +50,7 @@ class ChatTest : public FolderTest {
   Answer say(Conversation& conversation, const std::string& text) const {
     return conversation.answer(text, options_, [](const std::string&) { return true; });
   }
-  // The model's answer to these messages when nothing of them is in a cache.
+  // The model's answer to these messages from an empty cache.
   std::vector<int32_t> fresh_answer(Messages messages, const std::string& text) {
     messages.push_back({{"role", "user"}, {"content", text}});
     Session session(model_, backend_, session_options_);
@@ -59,14 +58,14 @@ class ChatTest : public FolderTest {
     const auto prompt = tokenizer_.encode(template_->render(messages, true), false);
     return generate(session, sequence, prompt, options_.generate).tokens;
   }
-  // Says it: the answer is that of a fresh reading of all messages.
+  // Sends the text; the answer must equal a fresh prefill of all messages.
   Answer say_as_fresh(Conversation& conversation, const std::string& text) {
     const auto expected = fresh_answer(conversation.messages(), text);
     const Answer answer = say(conversation, text);
     EXPECT_EQ(answer.generation.tokens, expected);
     return answer;
   }
-  // The cache holds a beginning of what the messages are rendered to.
+  // The cached tokens are a prefix of the rendered messages.
   void expect_consistent(const Conversation& conversation) const {
     const auto held = std::span(conversation.context().tokens)
                           .first(static_cast<size_t>(conversation.context().sequence.length()));
@@ -88,12 +87,12 @@ class ChatTest : public FolderTest {
 
 const std::vector<std::string> kTurns = {"Once upon a time", "And then?", "What is the pass key?"};
 
-TEST_F(ChatTest, EveryAnswerIsThatOfAFreshReading) {
+TEST_F(ChatTest, AnswersEqualAFreshPrefill) {
   Conversation& conversation = begin();
   int64_t length = 0;
   for (const std::string& turn : kTurns) {
     const Answer answer = say_as_fresh(conversation, turn);
-    EXPECT_EQ(answer.reused, length) << "all that was there stays";
+    EXPECT_EQ(answer.reused, length) << "the whole cache is reused";
     EXPECT_GT(answer.read, 0);
     expect_consistent(conversation);
     length = conversation.context().sequence.length();
@@ -101,14 +100,14 @@ TEST_F(ChatTest, EveryAnswerIsThatOfAFreshReading) {
   EXPECT_EQ(conversation.messages().size(), 6U);
 }
 
-TEST_F(ChatTest, ATemplateMayForgetWhatWasSaid) {
+TEST_F(ChatTest, ATemplateMayDropEarlierText) {
   Conversation& conversation = begin(kForgetful);
   int64_t length = 0;
   for (const std::string& turn : kTurns) {
     const Answer answer = say_as_fresh(conversation, turn);
     if (length > 0) {
-      EXPECT_LT(answer.reused, length) << "the answer before is another now";
-      EXPECT_GT(answer.reused, 5) << "but not what stands before it";
+      EXPECT_LT(answer.reused, length) << "the previous answer is rendered differently now";
+      EXPECT_GT(answer.reused, 5) << "the text before the answer is unchanged";
     }
     length = conversation.context().sequence.length();
   }
@@ -166,7 +165,7 @@ TEST_F(ChatTest, AFullContextKeepsTheConversation) {
   say_as_fresh(conversation, kTurns[0]);
 }
 
-TEST_F(ChatTest, TheSystemsMessageComesFirstAndStays) {
+TEST_F(ChatTest, TheSystemMessageComesFirstAndStays) {
   Conversation& conversation = begin();
   conversation.set_system("Be brief.");
   say(conversation, kTurns[0]);
@@ -180,7 +179,7 @@ TEST_F(ChatTest, TheSystemsMessageComesFirstAndStays) {
   EXPECT_TRUE(conversation.messages().empty());
 }
 
-TEST_F(ChatTest, ATemplateMayRefuseASystem) {
+TEST_F(ChatTest, ATemplateMayRefuseASystemMessage) {
   Conversation& conversation = begin(kForgetful);
   say(conversation, kTurns[0]);
   const Messages before = conversation.messages();
@@ -188,7 +187,7 @@ TEST_F(ChatTest, ATemplateMayRefuseASystem) {
   EXPECT_EQ(conversation.messages(), before);
 }
 
-TEST_F(ChatTest, AStopStringIsNoPartOfTheAnswer) {
+TEST_F(ChatTest, AnswersExcludeStopStrings) {
   const ChatTemplate& rendering = use(kPlain);
   Session session(model_, backend_, session_options_);
   Conversation whole(session, tokenizer_, rendering), cut(session, tokenizer_, rendering);
@@ -203,13 +202,13 @@ TEST_F(ChatTest, AStopStringIsNoPartOfTheAnswer) {
   say_as_fresh(cut, kTurns[1]);
 }
 
-TEST_F(ChatTest, ThePenaltyIsThatOfTheWholeConversation) {
+TEST_F(ChatTest, ThePenaltyCoversTheWholeConversation) {
   options_.generate.sampler.repetition_penalty = 1.3F;
   Conversation& conversation = begin();
   for (const std::string& turn : kTurns) say_as_fresh(conversation, turn);
 }
 
-TEST_F(ChatTest, GoesOnAfterItWasPutAway) {
+TEST_F(ChatTest, ContinuesAfterItWasAway) {
   Conversation& conversation = begin();
   conversation.set_system("Be \"brief\".");
   say(conversation, kTurns[0]);
@@ -227,8 +226,8 @@ TEST_F(ChatTest, GoesOnAfterItWasPutAway) {
   EXPECT_EQ(loaded.messages(), conversation.messages());
 }
 
-// A text that another command has read, and a conversation about it: the text begins once, and stays.
-TEST_F(ChatTest, StandsBehindATextThatIsNoConversation) {
+// A conversation about a text that another command prefilled: the text is kept, with one BOS.
+TEST_F(ChatTest, FollowsAPlainText) {
   const ChatTemplate rendering = chat_template(kPlain);
   Session session(model_, backend_, session_options_);
   const auto text = tokenizer_.encode("Once upon a time there was a boy.", true);
@@ -248,9 +247,9 @@ TEST_F(ChatTest, StandsBehindATextThatIsNoConversation) {
   EXPECT_EQ(conversation.context().tokens, text);
 }
 
-// A text that filled its context, whose last token nothing has read: it stays through a message that does not
-// fit, /reset and being put away again.
-TEST_F(ChatTest, StandsBehindATextWhoseLastTokenNothingHasRead) {
+// A text that fills its context, its last token not yet cached. It survives a message that does not fit,
+// /reset, save and load.
+TEST_F(ChatTest, FollowsATextWithAnUnreadLastToken) {
   use(kPlain);
   const auto text = tokenizer_.encode("Once upon a time there was a boy.", true);
   const int64_t held = std::ssize(text) - 1;
@@ -274,7 +273,7 @@ TEST_F(ChatTest, StandsBehindATextWhoseLastTokenNothingHasRead) {
   EXPECT_TRUE(std::equal(text.begin(), text.end(), loaded.context().tokens.begin()));
 }
 
-TEST_F(ChatTest, ANoteThatIsNoneIsRefused) {
+TEST_F(ChatTest, InvalidNotesAreRefused) {
   const ChatTemplate rendering = chat_template(kPlain);
   Session session(model_, backend_, session_options_);
   for (const char* note :
@@ -289,12 +288,12 @@ TEST_F(ChatTest, ANoteThatIsNoneIsRefused) {
   }
 }
 
-TEST_F(ChatTest, AConversationWithoutMessagesGoesOn) {
+TEST_F(ChatTest, AConversationWithoutMessagesContinues) {
   const ChatTemplate& rendering = use(kPlain);
   session_options_.prefill_chunk = 8;
   Session session(model_, backend_, session_options_);
   Conversation conversation(session, tokenizer_, rendering), loaded(session, tokenizer_, rendering);
-  // A message that was forgotten leaves tokens, and these are not to stand before the messages.
+  // A dropped message leaves tokens in the cache; they must not precede the new messages.
   std::atomic<int> chunks{0};
   std::atomic<bool> interrupted{false};
   options_.generate.interrupted = &interrupted;
@@ -313,7 +312,6 @@ TEST_F(ChatTest, AConversationWithoutMessagesGoesOn) {
   expect_consistent(loaded);
 }
 
-// Beyond the trained context, with a scale that grows.
 TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
   RopeOptions rope;
   rope.scaling = "dynamic-yarn";
@@ -327,11 +325,11 @@ TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
   EXPECT_EQ(conversation.context().sequence.cache().frequencies(),
             frequencies_for(session_->options(), session_->rope(), length));
   expect_consistent(conversation);
-  conversation.reset();  // and shrinks back
+  conversation.reset();  // the scale shrinks back
   say_as_fresh(conversation, "Hello");
 }
 
-TEST_F(ChatTest, TheTemplateSaysWhereATurnEnds) {
+TEST_F(ChatTest, FindsTheEndOfATurnInTheTemplate) {
   EXPECT_EQ(end_of_turn_id(tokenizer_, chat_template(kPlain)), tokenizer_.token_to_id("</s>"));
   EXPECT_EQ(end_of_turn_id(tokenizer_, chat_template(kForgetful)), std::nullopt);
   const fs::path llama3 = golden_dir() / "tokenizers" / "llama3-mini";
@@ -342,7 +340,7 @@ TEST_F(ChatTest, TheTemplateSaysWhereATurnEnds) {
       "endfor %}");
   ASSERT_TRUE(tokenizer.token_to_id("<|eot_id|>").has_value());
   EXPECT_EQ(end_of_turn_id(tokenizer, rendering), tokenizer.token_to_id("<|eot_id|>"));
-  // A file may not call it special.
+  // A tokenizer file may lack the special flag of this token.
   const fs::path changed = dir_ / "tokenizer";
   fs::create_directories(changed);
   nlohmann::json file = nlohmann::json::parse(std::ifstream(llama3 / "tokenizer.json"));
@@ -353,8 +351,8 @@ TEST_F(ChatTest, TheTemplateSaysWhereATurnEnds) {
   EXPECT_EQ(end_of_turn_id(plain, rendering), tokenizer.token_to_id("<|eot_id|>"));
 }
 
-// Conversations of ours that the template refuses say nothing; others may still show where a turn ends.
-TEST_F(ChatTest, ATemplateMayRefuseOurConversations) {
+// A template that refuses our probe conversations gives no end of turn; others may still give one.
+TEST_F(ChatTest, ATemplateMayRefuseProbeConversations) {
   const Tokenizer tokenizer = Tokenizer::load(golden_dir() / "tokenizers" / "llama3-mini");
   const auto end_of = [&](const std::string& demands, const std::string& end) {
     const std::string text = demands +
@@ -373,7 +371,7 @@ TEST_F(ChatTest, ATemplateMayRefuseOurConversations) {
   for (const std::string& demands :
        {no_system, no_user, no_system + no_user, no_user + no_prompt, no_system + no_user + no_prompt}) {
     EXPECT_EQ(end_of(demands, "<|eot_id|>"), tokenizer.token_to_id("<|eot_id|>")) << demands;
-    EXPECT_EQ(end_of(demands, "\n"), std::nullopt) << "what opens a message ends none: " << demands;
+    EXPECT_EQ(end_of(demands, "\n"), std::nullopt) << "an opening token ends no message: " << demands;
   }
   for (const std::string& demands :
        {refused_if("messages | length > 1"), refused_if("'please' not in messages[0].content"),
@@ -383,7 +381,7 @@ TEST_F(ChatTest, ATemplateMayRefuseOurConversations) {
     EXPECT_EQ(end_of(demands, "<|eot_id|>"), std::nullopt) << demands;
 }
 
-TEST_F(ChatTest, ASystemsMessageIsRefusedForWhatItIs) {
+TEST_F(ChatTest, ARefusedSystemMessageIsNamed) {
   const std::string plain = kPlain;
   const std::string wants_word =
       "{% if 'please' not in messages[-1].content %}{{ raise_exception('say please') }}{% endif %}" + plain;

@@ -1,4 +1,4 @@
-// Perplexity of a text in one piece, behind a context or without one.
+// Perplexity of one text in one piece, with or without a preceding context.
 #include <utility>
 
 #include "tests/engine/losses_by_hand.h"
@@ -7,7 +7,7 @@
 namespace lariat::test {
 namespace {
 
-// The losses of the tokens from index `first` on, added up; tokens are read one by one.
+// Sum of the losses of the tokens from index `first` on, decoded one at a time.
 double nll_by_hand(Session& session, Sequence& sequence, std::span<const int32_t> tokens, size_t first) {
   double nll = 0;
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
@@ -31,8 +31,8 @@ class Continuation : public OnLlama {
   PerplexityOptions options_;
 };
 
-// Read by hand: every token from the logits of those before it.
-TEST_F(Continuation, ScoresEveryTokenBehindTheBos) {
+// Reference: every token's loss from the logits of the tokens before it.
+TEST_F(Continuation, ScoresEveryTokenAfterTheBos) {
   const auto text = some_tokens(80, model_.spec.vocab_size);
   Sequence sequence = session_.new_sequence();
   std::vector<int32_t> tokens;
@@ -44,7 +44,7 @@ TEST_F(Continuation, ScoresEveryTokenBehindTheBos) {
   EXPECT_EQ(tokens.size(), 81U);
   Sequence by_hand = session_.new_sequence();
   EXPECT_NEAR(result.nll, nll_by_hand(session_, by_hand, tokens, 1), 80 * kSumOrderTolerance);
-  // Buckets hold every loss once, over the positions that were scored.
+  // Buckets count every loss once, at the scored positions.
   ASSERT_EQ(result.positions.size(), 7U);
   double of_buckets = 0;
   int64_t from = 1;
@@ -57,8 +57,8 @@ TEST_F(Continuation, ScoresEveryTokenBehindTheBos) {
   EXPECT_NEAR(of_buckets, result.nll, 1e-9);
 }
 
-// In two parts with the context put away between them: no token is lost or scored twice.
-TEST_F(Continuation, InTwoPartsIsTheWhole) {
+// The context is saved between two parts: no token is lost or scored twice.
+TEST_F(Continuation, TwoPartsEqualTheWhole) {
   const auto text = some_tokens(400, model_.spec.vocab_size);
   Sequence whole = session_.new_sequence(), first = session_.new_sequence();
   std::vector<int32_t> all, some;
@@ -75,13 +75,13 @@ TEST_F(Continuation, InTwoPartsIsTheWhole) {
   EXPECT_EQ(context.sequence.length(), whole.length());
 }
 
-// The context's last token is read again, where it was placed.
-TEST_F(Continuation, BehindPlacedTokensIsTheWhole) {
+// The context's last token is decoded again at its position.
+TEST_F(Continuation, AfterPlacedTokensEqualsTheWhole) {
   const Model model = open_f32(checkpoint_dir("qwen2_vl"), backend_);
   Session session(model, backend_, f32_session());
   const auto all = some_tokens(60, model.spec.vocab_size);
   const auto head = std::span(all).first(30), tail = std::span(all).subspan(30);
-  std::vector<int32_t> positions;  // an image of five rows and eight columns, ten of them to come
+  std::vector<int32_t> positions;  // an image of 5 x 8; ten of its tokens follow later
   for (int32_t i = 0; i < 40; ++i) positions.insert(positions.end(), {0, i / 8, i % 8});
   Sequence sequence = session.new_sequence(), by_hand = session.new_sequence();
   for (Sequence* of : {&sequence, &by_hand}) of->set_mrope_positions(positions);
@@ -93,7 +93,7 @@ TEST_F(Continuation, BehindPlacedTokensIsTheWhole) {
   EXPECT_NEAR(result.nll, nll_by_hand(session, by_hand, all, 30), 30 * kSumOrderTolerance);
 }
 
-TEST_F(Continuation, ScoresNoneOfSeveralBeginnings) {
+TEST_F(Continuation, SeveralBosTokensAreNotScored) {
   const auto text = some_tokens(20, model_.spec.vocab_size);
   options_.bos = {1, 5};
   Sequence sequence = session_.new_sequence(), by_hand = session_.new_sequence();
@@ -103,7 +103,7 @@ TEST_F(Continuation, ScoresNoneOfSeveralBeginnings) {
   EXPECT_NEAR(result.nll, nll_by_hand(session_, by_hand, tokens, 2), 20 * kSumOrderTolerance);
 }
 
-TEST_F(Continuation, WithoutABosTheFirstTokenHasNothingBeforeIt) {
+TEST_F(Continuation, WithoutABosTheFirstTokenIsNotScored) {
   options_.bos.clear();
   const auto text = some_tokens(9, model_.spec.vocab_size);
   Sequence sequence = session_.new_sequence();

@@ -18,7 +18,7 @@ std::map<std::string, double> by_key(const DivergenceResult& result) {
   return values;
 }
 
-TEST(Divergence, FiguresEqualThoseOfNumpy) {
+TEST(Divergence, FiguresEqualNumpy) {
   const auto golden = read_json(golden_dir() / "divergence.json");
   DivergenceResult result;
   for (size_t i = 0; i < golden["tokens"].size(); ++i) {
@@ -31,7 +31,7 @@ TEST(Divergence, FiguresEqualThoseOfNumpy) {
     EXPECT_NEAR(values.at(key), expected.get<double>(), 1e-9) << key;
 }
 
-TEST(Divergence, OfLogitsThatAreNoNumbers) {
+TEST(Divergence, NonFiniteLogits) {
   const std::vector<float> plain = {1, 2, 3}, without = {1, -HUGE_VALF, 3}, broken = {1, std::nanf(""), 3};
   EXPECT_NEAR(diverge(plain, without, 0).kl,
               -std::log(1 - std::exp(2.0) / (std::exp(1.0) + std::exp(2.0) + std::exp(3.0))), 1e-12);
@@ -45,7 +45,6 @@ TEST(Divergence, OfLogitsThatAreNoNumbers) {
     EXPECT_EQ(std::isnan(value), key.rfind("against", 0) != 0 && key.rfind("same", 0) != 0) << key;
 }
 
-// How the model and how the reference is run.
 struct DivergenceCase {
   const char* name;
   DType weights;
@@ -85,14 +84,14 @@ class DivergenceOf : public testing::TestWithParam<DivergenceCase> {
   PerplexityOptions windows_;
 };
 
-TEST_P(DivergenceOf, EqualsThatOfTwoSeparateRuns) {
+TEST_P(DivergenceOf, EqualsTwoSeparateRuns) {
   Session session(model_, backend_, options_), reference(reference_, backend_, reference_options_);
   TokenSource source(text_);
   const DivergenceResult result = measure_divergence(session, reference, source, windows_, 1);
   EXPECT_TRUE(result.complete);
   SessionOptions at_once = options_, reference_at_once = reference_options_;
   at_once.prefill_chunk = reference_at_once.prefill_chunk = 0;
-  // Where few rows of quantised weights are another product than many (docs/processors.md), the same chunks.
+  // Use equal chunks where products of few quantized rows round differently (docs/accuracy.md).
   if (is_quantized(GetParam().weights) && linear_rows_alike(true) < windows_.ctx[0])
     at_once.prefill_chunk = options_.prefill_chunk;
   double sum = 0;
@@ -115,10 +114,10 @@ TEST_P(DivergenceOf, EqualsThatOfTwoSeparateRuns) {
     }
   }
   EXPECT_EQ(at, result.tokens.size());
-  EXPECT_GT(sum, 1e-6) << "the two models are to differ";
+  EXPECT_GT(sum, 1e-6) << "the two models must differ";
 }
 
-TEST_P(DivergenceOf, AModelFromItselfIsNothingAtAll) {
+TEST_P(DivergenceOf, AModelFromItselfIsZero) {
   Session session(model_, backend_, options_), same(model_, backend_, options_);
   TokenSource source(text_);
   const auto values = by_key(measure_divergence(session, same, source, windows_));
@@ -153,7 +152,7 @@ TEST(DivergenceErrors, AreNamed) {
   EXPECT_TRUE(names(divergence_error("llama_gqa", int64_t{1} << 45), "35184372088832"));
 }
 
-TEST(DivergenceErrors, InterruptionKeepsWhatWasCompared) {
+TEST(DivergenceErrors, InterruptionKeepsComparedTokens) {
   CpuBackend backend(1);
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
   Session session(model, backend, f32_session()), other(model, backend, f32_session());

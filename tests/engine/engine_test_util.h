@@ -19,7 +19,7 @@
 #include "tests/engine/golden_checkpoints.h"
 #include "tests/test_util.h"
 
-// The engine's tests share this: the committed golden checkpoints, opened in f32.
+// Shared by the engine's tests: the committed golden checkpoints, opened in f32.
 namespace lariat::test {
 
 inline std::filesystem::path golden_dir() { return source_dir() / "tests" / "golden"; }
@@ -41,7 +41,7 @@ inline Model open_f32(const std::filesystem::path& dir, Backend& backend, const 
   return load_model(dir, spec, backend, DType::kF32);
 }
 
-// A test with the golden checkpoint that most run.
+// A test on llama_gqa, the most used golden checkpoint.
 class OnLlama : public FolderTest {
  protected:
   CpuBackend backend_{1};
@@ -66,9 +66,9 @@ inline std::vector<float> float_tensor(const Tensors& file, const std::string& n
   return tensor_values<float>(file, name, "F32");
 }
 
-// What may lie between two f32 runs that sum in different orders (a prompt in chunks of a few tokens goes
-// through other kernels than one at once): float32 transformers is up to 3.1e-5 from float64 on the golden
-// checkpoints' longest prompts (2.4e-5 on the short ones), and so may each of the two be.
+// Tolerance between two f32 runs that sum in different orders, e.g. a chunked vs a one-shot prefill. Float32
+// transformers is up to 3.1e-5 from float64 on the longest golden prompts (2.4e-5 on short ones); so may each
+// run.
 inline constexpr double kSumOrderTolerance = 6.2e-5;
 
 // The logits of the last token, in host memory.
@@ -86,8 +86,8 @@ inline Matrix decode(Session& session, std::span<Sequence* const> sequences,
   return session.forward(prompts);
 }
 
-// Logits of every token, [tokens.size(), vocab]: the first `prefilled` as one prefill, the rest decoded.
-// positions: as Sequence::set_mrope_positions takes them; empty: none placed.
+// Logits of every token, [tokens.size(), vocab]: prefills the first `prefilled` tokens, decodes the rest.
+// positions: see Sequence::set_mrope_positions; empty: none.
 inline std::vector<float> all_logits(Session& session, std::span<const int32_t> tokens, size_t prefilled,
                                      std::span<const int32_t> positions = {}) {
   Sequence sequence = session.new_sequence();
@@ -104,7 +104,7 @@ inline std::vector<float> all_logits(Session& session, std::span<const int32_t> 
   return all;
 }
 
-// The largest |a - b|; NaN when the sizes differ or anything is not a number, so that EXPECT_LE fails.
+// Largest |a - b|; NaN for different sizes or any NaN, so that EXPECT_LE fails.
 inline double max_abs_difference(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size() || a.empty()) return std::nan("");
   double largest = 0;

@@ -1,4 +1,3 @@
-// The costs of a token of a model with experts, or with latent attention.
 #include "engine/runtime/kv_cache.h"
 #include "kernels/quant.h"
 #include "tests/engine/engine_test_util.h"
@@ -7,8 +6,8 @@
 namespace lariat::test {
 namespace {
 
-// Counts the bytes of the weights that products read, and latent attentions by whether they ran over keys and
-// values made for each head or over the cached rows.
+// Counts the weight bytes of products, and latent attentions by kind: keys and values expanded per head,
+// or absorbed (over the cached rows).
 class WatchedBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
@@ -35,7 +34,7 @@ class WatchedBackend final : public ForwardingBackend {
 
 class TokenCost : public testing::TestWithParam<const char*> {};
 
-TEST_P(TokenCost, IsWhatTheChosenExpertsWeigh) {
+TEST_P(TokenCost, IsTheWeightOfTheChosenExperts) {
   CpuBackend cpu(1);
   WatchedBackend backend(cpu);
   const Model model = open_f32(checkpoint_dir(GetParam()), backend);
@@ -69,7 +68,6 @@ class LatentHeads : public testing::TestWithParam<const char*> {
     Session session(model_, backend_, options);
     return all_logits(session, tokens, tokens.size());
   }
-  // Logits of absorbed attention, whatever the step.
   std::vector<float> absorbed(SessionOptions options, std::span<const int32_t> tokens) {
     options.latent_workspace = 0;
     std::vector<float> logits = run(options, tokens);
@@ -83,8 +81,8 @@ class LatentHeads : public testing::TestWithParam<const char*> {
   int n_layers_ = static_cast<int>(model_.spec.layers.size());
 };
 
-// A long step makes keys and values from the cached rows, a short one multiplies queries instead: the same
-// logits, whatever the pieces.
+// Long steps expand keys and values from the cached rows, short steps absorb them: same logits, however
+// split.
 TEST_P(LatentHeads, EqualAbsorbedAttention) {
   const std::vector<int32_t> tokens = varied_tokens(model_, 300);
   SessionOptions options = f32_session();
@@ -97,8 +95,8 @@ TEST_P(LatentHeads, EqualAbsorbedAttention) {
   }
 }
 
-// Two sequences in one step, one of them over several pages.
-TEST_P(LatentHeads, OfSeveralSequences) {
+// Two sequences in one step; one spans several pages.
+TEST_P(LatentHeads, SeveralSequences) {
   const std::vector<int32_t> tokens = varied_tokens(model_, 300);
   SessionOptions options = f32_session();
   options.prefill_chunk = 0;
@@ -120,8 +118,8 @@ TEST_P(LatentHeads, OfSeveralSequences) {
   EXPECT_LE(max_abs_difference(behind, std::span(expected).last(behind.size())), kSumOrderTolerance);
 }
 
-// More positions than are made at a time, for two of the four heads at a time; and where not even one fits.
-TEST_P(LatentHeads, InParts) {
+// More positions than one expansion holds, two of four heads at a time; and no room for even one head.
+TEST_P(LatentHeads, InPieces) {
   const std::vector<int32_t> tokens = varied_tokens(model_, 1200);
   SessionOptions options = f32_session();
   options.prefill_chunk = 0;
@@ -137,8 +135,8 @@ TEST_P(LatentHeads, InParts) {
 
 class LatentRounding : public LatentHeads {};
 
-// Made keys and values are rounded to the cache's dtype, as those of other models are.
-TEST_P(LatentRounding, CostsAsMuchAsThatOfTheRows) {
+// Expanded keys and values are rounded to the cache's dtype, as in other models.
+TEST_P(LatentRounding, ErrorIsCloseToAbsorbedAttention) {
   const std::vector<int32_t> tokens = varied_tokens(model_, 300);
   const std::vector<float> exact = absorbed(f32_session(), tokens);
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
@@ -146,20 +144,20 @@ TEST_P(LatentRounding, CostsAsMuchAsThatOfTheRows) {
     options.k_dtype = options.v_dtype = dtype;
     const double rows_alone = max_abs_difference(absorbed(options, tokens), exact);
     const double made = max_abs_difference(run(options, tokens), exact);
-    // Two roundings of independent values in place of one: sqrt(2) of its error, and luck in the largest.
+    // Two independent roundings instead of one: sqrt(2) times the error, more in the maximum.
     EXPECT_LE(made, 2.5 * rows_alone) << name_of(dtype);
     EXPECT_GT(rows_alone, 0.0);
   }
 }
 
-// The one without experts: which of them a token goes to can change with a rounding.
+// A checkpoint without experts: a rounding can change the chosen experts.
 INSTANTIATE_TEST_SUITE_P(Families, LatentRounding, testing::Values("minicpm3"),
                          [](const auto& test) { return std::string(test.param); });
 INSTANTIATE_TEST_SUITE_P(Families, LatentHeads,
                          testing::Values("deepseek_v2", "deepseek_v2_full", "deepseek_v3", "minicpm3"),
                          [](const auto& test) { return std::string(test.param); });
 
-// One row of kv_lora_rank + qk_rope_head_dim values per token and layer, whatever the number of heads.
+// One row of kv_lora_rank + qk_rope_head_dim values per token and layer, for all heads.
 TEST(LatentCache, HoldsOneRowForAllHeads) {
   CpuBackend backend(1);
   const ModelSpec spec = load_config(checkpoint_dir("deepseek_v2"));

@@ -1,5 +1,4 @@
-// Whole models as published methods store them, against the floats that they stand for
-// (tests/golden/forms, made by tools/lab/golden/forms.py).
+// Models in published quantized weight formats vs the same weights as floats (tools/lab/golden/forms.py).
 #include "kernels/reference/reference_backend.h"
 #include "tests/engine/engine_test_util.h"
 
@@ -8,9 +7,8 @@ namespace {
 
 class FormLogits : public testing::TestWithParam<const char*> {};
 
-// Made f32, by the CPU; and the codes themselves, which the reference multiplies by inputs of 8 bits, as far
-// as they are integers.
-TEST_P(FormLogits, AreThoseOfTheFloats) {
+// Weights converted to f32 on the CPU; integer quantized values with 8-bit inputs on the reference.
+TEST_P(FormLogits, EqualTheFloats) {
   const std::filesystem::path dir = golden_dir() / "forms" / GetParam();
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
@@ -37,14 +35,14 @@ int64_t warnings_of_rounding(const std::filesystem::path& path, std::optional<We
       [](const std::string& line) { return line.find("`quantize`") != std::string::npos; });
 }
 
-TEST_P(FormLogits, AreRoundedOnceMoreWithAWarning) {
+TEST_P(FormLogits, RequantizationWarns) {
   const std::filesystem::path dir = golden_dir() / "forms" / GetParam();
   for (const DType asked : {DType::kQ8, DType::kQ4}) EXPECT_EQ(warnings_of_rounding(dir, asked), 1);
   EXPECT_EQ(warnings_of_rounding(dir, {}), 0);
   EXPECT_EQ(warnings_of_rounding(dir, DType::kF32), 0);
 }
 
-TEST(GgufLogits, AreRoundedOnceMoreWithAWarning) {
+TEST(GgufLogits, RequantizationWarns) {
   const std::filesystem::path gguf = golden_dir() / "gguf";
   EXPECT_EQ(warnings_of_rounding(gguf / "gpt_oss_mxfp4.gguf", DType::kQ8), 1);
   EXPECT_EQ(warnings_of_rounding(gguf / "gpt_oss_mxfp4.gguf", {}), 0);

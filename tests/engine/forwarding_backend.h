@@ -5,8 +5,7 @@
 
 namespace lariat::test {
 
-// Another backend, and how many ops were asked of it. For tests that watch a backend, or change some of its
-// ops.
+// Wraps a backend and counts its ops. Tests derive from it to watch or replace ops.
 class ForwardingBackend : public Backend {
  public:
   explicit ForwardingBackend(Backend& inner) : inner_(inner) {}

@@ -4,7 +4,6 @@
 
 namespace lariat::test {
 
-// Continues several prompts in a new scheduler.
 inline std::vector<Generation> generate(Session& session, std::span<const Prompt> prompts,
                                         const GenerateOptions& options,
                                         const std::function<bool(size_t prompt, int32_t token)>& on_token) {

@@ -1,4 +1,4 @@
-// Checkpoints of tests/golden as llama.cpp's own converter writes them (tools/lab/golden/gguf_files.py).
+// GGUF files that llama.cpp's converter wrote from tests/golden checkpoints (tools/lab/golden/gguf_files.py).
 #include <nlohmann/json.hpp>
 
 #include "models/model_files.h"
@@ -9,8 +9,8 @@ namespace {
 
 struct GgufCase {
   const char* name;
-  // What a GGUF cannot say of the checkpoint, or the converter does not write, and was changed before: then
-  // transformers' logits are of another model.
+  // Config change made before the conversion, for keys that GGUF cannot express or the converter skips;
+  // the logits then differ from transformers' golden ones.
   const char* change = nullptr;
 };
 
@@ -18,7 +18,6 @@ class GgufGolden : public testing::TestWithParam<GgufCase> {};
 
 std::filesystem::path gguf_path(const std::string& name) { return golden_dir() / "gguf" / (name + ".gguf"); }
 
-// The last few tokens are decoded.
 std::vector<float> logits_of(const std::filesystem::path& path, const ModelSpec& spec,
                              const std::vector<int32_t>& tokens, DType dtype = DType::kF32) {
   CpuBackend backend(2);
@@ -27,7 +26,6 @@ std::vector<float> logits_of(const std::filesystem::path& path, const ModelSpec&
   return all_logits(session, tokens, tokens.size() - 8);
 }
 
-// The checkpoint as it was when it was converted.
 ModelSpec changed_spec(const std::filesystem::path& dir, const char* change) {
   if (change == nullptr) return load_config(dir);
   const TempFolder folder;
@@ -40,7 +38,7 @@ ModelSpec changed_spec(const std::filesystem::path& dir, const char* change) {
   return spec;
 }
 
-TEST_P(GgufGolden, LogitsOfTheFolder) {
+TEST_P(GgufGolden, LogitsEqualTheFolder) {
   const GgufCase& c = GetParam();
   const std::filesystem::path dir = checkpoint_dir(c.name), path = gguf_path(c.name);
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
@@ -70,8 +68,8 @@ INSTANTIATE_TEST_SUITE_P(
                     GgufCase{"gpt_oss_mxfp4"}),
     [](const auto& test) { return std::string(test.param.name); });
 
-// The two halves of kv_b lie apart in the file, one of them transposed.
-TEST(GgufLatent, QuantisedLikeTheFolder) {
+// The file splits kv_b into two tensors and transposes one of them.
+TEST(GgufLatent, EqualsTheFolder) {
   const std::filesystem::path dir = checkpoint_dir("deepseek_v3"), path = gguf_path("deepseek_v3");
   const std::vector<int32_t> tokens = int_tensor(open_safetensors_file(dir / "golden.safetensors"), "tokens");
   const std::vector<float> folder = logits_of(dir, load_config(dir), tokens, DType::kQ8);

@@ -3,17 +3,17 @@
 
 namespace lariat::test {
 
-// The checkpoints of tests/golden/checkpoints by the lists that they stand in (models/families/families.def).
+// The checkpoints of tests/golden/checkpoints by the lists that name them (models/families/families.def).
 struct GoldenList {
   enum : unsigned {
     kAll = 0,    // GoldenCheckpoint
-    kTrace = 1,  // LayerTrace: a file trace.safetensors
-    kCache = 2,  // FamilyCache: layers that differ from Llama's, far past the trained context
+    kTrace = 1,  // LayerTrace: has a file trace.safetensors
+    kCache = 2,  // FamilyCache: layers unlike Llama's, far past the trained context
     kCuda = 4,   // CudaCheckpoint
     kKeys = 8,   // keys.json
-    // A prompt of 320 tokens (long.safetensors): with Llama's seven products in each layer; with others;
-    // with experts, whose choice may turn on the last bit of 16, and then everything differs; with RoPE that
-    // follows the length, where all 320 tokens at once are what transformers computes.
+    // A prompt of 320 tokens (long.safetensors): layers with Llama's seven products; other layers; experts,
+    // whose choice may change with one rounding; RoPE that follows the length, where transformers prefills
+    // all 320 at once.
     kLong = 16,
     kLongOther = 32,
     kLongExperts = 64,

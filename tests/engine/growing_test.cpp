@@ -1,4 +1,3 @@
-// Perplexity of a context that grows.
 #include <fmt/core.h>
 
 #include "engine/rope_options.h"
@@ -8,7 +7,7 @@
 namespace lariat::test {
 namespace {
 
-// The loss of each position, one bucket per token; position 0 has none.
+// Loss of each position, one bucket per token; position 0 has none.
 std::vector<double> losses_by_position(const PerplexityResult& result) {
   std::vector<double> losses;
   for (const auto& bucket : result.positions) losses.push_back(bucket.nll);
@@ -40,7 +39,6 @@ class GrowingTest : public testing::Test {
     return options;
   }
 
-  // The losses of the first `ctx` tokens, by position.
   std::vector<double> grown(const SessionOptions& session_options, int64_t ctx, int64_t step) {
     Session session(model_, backend_, session_options);
     TokenSource text(tokens_);
@@ -54,8 +52,8 @@ class GrowingTest : public testing::Test {
   std::vector<int32_t> tokens_;
 };
 
-// 256 tokens behind a context of 64: eight scale steps, which none of these steps meets by itself.
-TEST_F(GrowingTest, TokenByTokenIsDecodingAndAnyStepGivesThoseLosses) {
+// 256 tokens after a context of 64: eight scale steps, at other lengths than the evaluation steps.
+TEST_F(GrowingTest, EveryStepSizeEqualsDecoding) {
   constexpr int64_t kCtx = 256;
   const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
   for (const bool stale : {false, true}) {
@@ -73,12 +71,12 @@ TEST_F(GrowingTest, TokenByTokenIsDecodingAndAnyStepGivesThoseLosses) {
   }
 }
 
-TEST_F(GrowingTest, AScaleThatMovesAtEveryTokenIsThatOfTheStepsEnd) {
+TEST_F(GrowingTest, AnExactScaleIsTakenAtTheStepsEnd) {
   const SessionOptions options = options_for("dynamic", 0);
   EXPECT_GT(largest_gap(grown(options, 256, 32), grown(options, 256, 1)), 1e-3);
 }
 
-TEST_F(GrowingTest, FloatsEqualTheFloat64FormulasWithKeysRotatedAgainAndLeft) {
+TEST_F(GrowingTest, EqualsTheFloat64Formulas) {
   const auto golden = read_json(golden_dir() / "growing.json");
   tokens_ = golden["tokens"].get<std::vector<int32_t>>();
   ASSERT_EQ(golden["original_ctx"], model_.spec.rope().original_ctx);
@@ -88,17 +86,17 @@ TEST_F(GrowingTest, FloatsEqualTheFloat64FormulasWithKeysRotatedAgainAndLeft) {
     const SessionOptions options =
         options_for(item["scaling"].get<std::string>(), golden["steps_per_octave"].get<int>(), stale);
     auto expected = item["losses"].get<std::vector<double>>();
-    expected.insert(expected.begin(), 0.0);  // the first token has nothing before it
+    expected.insert(expected.begin(), 0.0);  // the first token has no loss
     const auto size = static_cast<int64_t>(tokens_.size());
     const double gap = largest_gap(grown(options, size, 32), expected);
     EXPECT_LT(gap, 2e-4) << item["scaling"] << " stale " << stale;
     means.push_back(expected.back());
   }
   ASSERT_EQ(means.size(), 4U);
-  EXPECT_GT(std::abs(means[0] - means[1]), 1e-2);  // the two caches are two things
+  EXPECT_GT(std::abs(means[0] - means[1]), 1e-2);  // the two caches must differ
 }
 
-TEST_F(GrowingTest, StretchesAreContextsOfTheirOwn) {
+TEST_F(GrowingTest, StretchesAreSeparateContexts) {
   const SessionOptions session_options = options_for("dynamic-yarn");
   const auto measure = [&](std::vector<int32_t> tokens, int64_t max_tokens, const std::vector<int32_t>& bos) {
     Session session(model_, backend_, session_options);
@@ -107,7 +105,7 @@ TEST_F(GrowingTest, StretchesAreContextsOfTheirOwn) {
         .ctx = {64, 128}, .step = 16, .method = PerplexityMethod::kGrowing, .bos = bos, .buckets = 8};
     return measure_perplexity(session, text, options);
   };
-  const int64_t holds = 127;  // beside a BOS
+  const int64_t holds = 127;  // plus a BOS
   const auto both = measure(tokens_, 2 * holds + 50, {1});
   const auto one = measure(tokens_, 0, {1}),
              two = measure({tokens_.begin() + holds, tokens_.end()}, holds, {1});
@@ -118,7 +116,7 @@ TEST_F(GrowingTest, StretchesAreContextsOfTheirOwn) {
     EXPECT_TRUE(both[i].complete);
   }
   EXPECT_EQ(measure(tokens_, 0, {})[1].tokens, 127);
-  // Several tokens that begin a text are read and not scored.
+  // Several tokens that start a text are prefilled and not scored.
   std::vector<int32_t> begun = {1, 5, 7};
   begun.insert(begun.end(), tokens_.begin(), tokens_.end());
   const auto behind = measure(tokens_, 0, {1, 5, 7})[1], as_text = measure(begun, 0, {})[1];
@@ -126,7 +124,7 @@ TEST_F(GrowingTest, StretchesAreContextsOfTheirOwn) {
   for (size_t i = 0; i < 125; ++i) EXPECT_EQ(behind.losses[i], as_text.losses[i + 3]) << i;
 }
 
-TEST_F(GrowingTest, InterruptionKeepsWhatWasScored) {
+TEST_F(GrowingTest, InterruptionKeepsScoredTokens) {
   Session session(model_, backend_, options_for("dynamic"));
   TokenSource text(tokens_);
   std::atomic<bool> interrupted{false};

@@ -1,4 +1,4 @@
-// Contexts that were read apart, one behind the other (docs/saved-contexts.md).
+// Separately prefilled contexts, concatenated (docs/saved-contexts.md).
 #include "engine/contexts/join_contexts.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 namespace lariat::test {
 namespace {
 
-// Of one place, one row of each of the layer's arrays that `which` names, all heads: 0 keys, 1 values.
+// Row of every head at one position, in each of the layer's arrays that `which` selects: 0 keys, 1 values.
 std::vector<std::byte> rows_at(const Session& session, const Sequence& sequence, size_t layer, int64_t place,
                                size_t which) {
   const KvLayer& of = session.pool().geometry().layers[layer];
@@ -25,7 +25,6 @@ std::vector<std::byte> rows_at(const Session& session, const Sequence& sequence,
   return result;
 }
 
-// The largest difference between two sequences' rows of f32 at these places.
 double difference(const Session& session, const Sequence& a, const Sequence& b, size_t layer, size_t which,
                   int64_t first, int64_t last) {
   double largest = 0;
@@ -46,7 +45,6 @@ class Joining : public FolderTest {
     const auto dir = checkpoint_dir(checkpoint);
     model_.emplace(load_model(dir, load_config(dir), backend_, DType::kF32));
   }
-  // Reads these tokens in a sequence of their own and saves it.
   std::filesystem::path part(Session& session, const std::string& name, std::span<const int32_t> tokens,
                              std::span<const int32_t> placed = {}, size_t unread = 0) {
     Sequence sequence = session.new_sequence();
@@ -62,13 +60,13 @@ class Joining : public FolderTest {
 struct Join {
   const char* checkpoint;
   const char *first, *second,
-      *session;  // scalings that the parts were read under, and that they are joined in
+      *session;  // scalings of the parts, and of the joined context
 };
 
 class JoinedLayer0 : public Joining, public testing::WithParamInterface<Join> {};
 
-// Its keys and values are made of embeddings: joined, they are those of the whole text, read at once.
-TEST_P(JoinedLayer0, IsThatOfTheWholeText) {
+// Layer 0 reads only embeddings: its joined keys and values equal a prefill of the whole text.
+TEST_P(JoinedLayer0, EqualsTheWholeText) {
   const Join& join = GetParam();
   open(join.checkpoint);
   const auto tokens = some_tokens(570, model_->spec.vocab_size);
@@ -89,11 +87,10 @@ TEST_P(JoinedLayer0, IsThatOfTheWholeText) {
   for (size_t which = 0; which < session.pool().geometry().layers[0].rows().size(); ++which)
     EXPECT_LE(difference(session, joined.sequence, whole, 0, which, 0, 570), 1e-5) << which;
   EXPECT_GT(difference(session, joined.sequence, whole, 1, 0, 300, 570), 1e-3)
-      << "keys of the next layer know what their token saw";
+      << "keys of the next layer depend on the visible tokens";
 }
 
-// Scale steps of 300, 70 and 200 tokens; a part of a head; latent attention; local frequencies and windows;
-// ALiBi.
+// Scale steps of 300, 70 and 200 tokens; partial rotary; latent attention; local frequencies, windows; ALiBi.
 INSTANTIATE_TEST_SUITE_P(Cases, JoinedLayer0,
                          testing::Values(Join{"llama_gqa", "none", "none", "none"},
                                          Join{"llama_gqa", "dynamic-yarn", "dynamic-yarn", "dynamic-yarn"},
@@ -111,14 +108,14 @@ INSTANTIATE_TEST_SUITE_P(Cases, JoinedLayer0,
                                                         test.param.session));
                          });
 
-// Images in both parts: the second one's stands behind the first one's largest position.
+// Images in both parts: the second image's positions follow the largest position of the first part.
 TEST_F(Joining, MovesPlacedTokensTogether) {
   open("qwen2_vl");
   Session session(*model_, backend_, scaled_session(*model_, "dynamic"));
   const auto tokens = some_tokens(100, model_->spec.vocab_size);
   const auto all = std::span(tokens);
   std::vector<int32_t> image,
-      whole_image;  // six rows and six columns at the beginning, four words behind them
+      whole_image;  // an image of 6 x 6 first, then four words
   for (int32_t i = 0; i < 36; ++i) image.insert(image.end(), {0, i / 6, i % 6});
   whole_image = image;
   for (int32_t i = 6; i < 20; ++i) whole_image.insert(whole_image.end(), 3, i);
@@ -136,7 +133,7 @@ TEST_F(Joining, MovesPlacedTokensTogether) {
   EXPECT_EQ(decode_logits(session, anew.sequence, tail), decode_logits(session, whole, tail));
 }
 
-TEST_F(Joining, AnewIsAnOrdinaryPrefill) {
+TEST_F(Joining, RecomputeAllIsAnOrdinaryPrefill) {
   open("llama_gqa");
   for (const char* scaling : {"none", "dynamic-yarn"}) {
     SessionOptions options = scaled_session(*model_, scaling);
@@ -155,7 +152,7 @@ TEST_F(Joining, AnewIsAnOrdinaryPrefill) {
   }
 }
 
-TEST_F(Joining, RecomputesTheBeginningOfEachLaterPart) {
+TEST_F(Joining, RecomputesTheStartOfEachLaterPart) {
   open("llama_gqa");
   Session session(*model_, backend_, scaled_session(*model_, "yarn", 4));
   const auto tokens = some_tokens(400, model_->spec.vocab_size),
@@ -167,8 +164,8 @@ TEST_F(Joining, RecomputesTheBeginningOfEachLaterPart) {
     return join_contexts(session, files, options, {}).sequence;
   };
   const Sequence anew = joined({.anew = true}), some = joined({.recompute = 5});
-  EXPECT_LE(difference(session, some, anew, 1, 0, 0, 155), 1e-5) << "their neighbours before them are there";
-  EXPECT_GT(difference(session, some, anew, 1, 0, 155, 156), 1e-3) << "read without them";
+  EXPECT_LE(difference(session, some, anew, 1, 0, 0, 155), 1e-5) << "their preceding tokens are visible";
+  EXPECT_GT(difference(session, some, anew, 1, 0, 155, 156), 1e-3) << "prefilled without them";
   const auto logits = [&](const JoinOptions& options) {
     Sequence sequence = joined(options);
     return decode_logits(session, sequence, tail);
@@ -178,8 +175,8 @@ TEST_F(Joining, RecomputesTheBeginningOfEachLaterPart) {
   EXPECT_GT(max_abs_difference(logits({.recompute = 5}), expected), 100 * kSumOrderTolerance);
 }
 
-// A BOS is dropped but in front of everything, and where it is kept it counts among N. What nothing had read
-// at a part's end is read, but at the end of all.
+// Drops the BOS of later parts; a kept BOS counts towards N. Decodes a part's pending last token, except at
+// the very end.
 TEST_F(Joining, DropsOrKeepsTheBosOfLaterParts) {
   open("llama_gqa");
   Session session(*model_, backend_, f32_session());
@@ -192,7 +189,7 @@ TEST_F(Joining, DropsOrKeepsTheBosOfLaterParts) {
   SavedContext context = join_contexts(session, joined, {}, {1});
   EXPECT_EQ(context.tokens, dropped);
   EXPECT_EQ(context.sequence.length(), 9);
-  EXPECT_EQ(join_contexts(session, files, {}, {1}).tokens, dropped) << "the first one is a BOS alone";
+  EXPECT_EQ(join_contexts(session, files, {}, {1}).tokens, dropped) << "the first part is only a BOS";
   const std::vector<int32_t> kept = {1, 10, 11, 12, 1, 20, 21, 30, 1, 31, 32};
   const SavedContext again = join_contexts(session, joined, {.recompute = 1, .keep_bos = true}, {1});
   EXPECT_EQ(again.tokens, kept);
@@ -201,14 +198,14 @@ TEST_F(Joining, DropsOrKeepsTheBosOfLaterParts) {
   EXPECT_EQ(anew.sequence.length(), 10);
   EXPECT_LE(difference(session, again.sequence, anew.sequence, 1, 0, 0, 5), 1e-5) << "with the BOS of b";
   EXPECT_GT(difference(session, again.sequence, anew.sequence, 1, 0, 5, 6), 1e-3);
-  // Later parts lose the tokens of the prefix that they begin with.
+  // Later parts drop the prefix tokens that they repeat.
   const std::vector<int32_t> several = {1, 10, 11, 12, 21, 30, 1, 31, 32};
   EXPECT_EQ(join_contexts(session, joined, {}, {1, 20}).tokens, several);
 }
 
-// One alone goes on as it does loaded; what is joined is saved, and its values are those of the parts, scales
-// and all.
-TEST_F(Joining, GivesAContextLikeAnyOther) {
+// A single part continues like a loaded context. A joined context can be saved; its values, scales included,
+// are copied from the parts.
+TEST_F(Joining, GivesAnOrdinaryContext) {
   open("llama_gqa");
   SessionOptions options = scaled_session(*model_, "dynamic-yarn");
   options.k_dtype = DType::kF16;
@@ -233,9 +230,9 @@ TEST_F(Joining, GivesAContextLikeAnyOther) {
   EXPECT_EQ(decode_logits(session, again.sequence, tail), decode_logits(session, joined.sequence, tail));
 }
 
-TEST_F(Joining, RefusesAndLeavesNothingBehind) {
+TEST_F(Joining, RefusalsLeaveNoFile) {
   open("llama_mha");
-  const auto words = some_tokens(20, 50);  // that both models have
+  const auto words = some_tokens(20, 50);  // in both vocabularies
   {
     Session stranger(*model_, backend_, f32_session());
     part(stranger, "other", words);
@@ -276,7 +273,7 @@ TEST_F(Joining, RefusesAndLeavesNothingBehind) {
   EXPECT_EQ(join_contexts(stale, std::vector{own, own}, {.anew = true}, {}).sequence.length(), 40);
 }
 
-TEST(ParseJoin, TakesTheWaysThatThereAre) {
+TEST(ParseJoin, AcceptsTheKnownModes) {
   const JoinOptions some = parse_join("recompute=16/bos=keep");
   EXPECT_TRUE(!some.anew && some.recompute == 16 && some.keep_bos);
   EXPECT_TRUE(parse_join("anew/bos=drop").anew);

@@ -1,4 +1,3 @@
-// Pages, positions and frequencies of the cache of one sequence.
 #include "engine/runtime/kv_cache.h"
 
 #include "tests/engine/engine_test_util.h"
@@ -41,7 +40,7 @@ TEST_F(KvCaches, WithoutKeysAreConsistent) {
   EXPECT_TRUE(stale.consistent());
 }
 
-TEST_F(KvCaches, RestoreReplacesAllThatWasThere) {
+TEST_F(KvCaches, RestoreReplacesEverything) {
   KvCache cache = filled(10);
   change_frequencies(cache, false);
   const auto page = pool_.allocate();
@@ -51,7 +50,7 @@ TEST_F(KvCaches, RestoreReplacesAllThatWasThere) {
   EXPECT_TRUE(cache.consistent());
 }
 
-TEST_F(KvCaches, HaveRoomWhereEveryPageToBeWrittenIsTheirOwn) {
+TEST_F(KvCaches, HaveRoomWhenEveryWritablePageIsUnshared) {
   KvCache cache = filled(10), other(pool_, before_);
   cache.reserve(kKvPage + 1);
   EXPECT_TRUE(cache.has_room(2 * kKvPage));
@@ -60,7 +59,7 @@ TEST_F(KvCaches, HaveRoomWhereEveryPageToBeWrittenIsTheirOwn) {
   EXPECT_FALSE(cache.has_room(11));
 }
 
-// Scalings change the first RoPE alone: layers of another one or of none are not re-rotated.
+// Scaling changes the first RoPE only: layers with another RoPE, or without one, keep their keys.
 TEST(KvPools, ReRotateTheLayersOfTheFirstRope) {
   CpuBackend backend(1);
   for (const char* name : {"smollm3", "gemma3"}) {
@@ -72,13 +71,13 @@ TEST(KvPools, ReRotateTheLayersOfTheFirstRope) {
   }
 }
 
-TEST(KvPools, RefuseLatentValuesOfEightBits) {
+TEST(KvPools, RefuseEightBitLatentValues) {
   CpuBackend backend(1);
   const ModelSpec spec = load_config(checkpoint_dir("deepseek_v2"));
   EXPECT_THROW(KvPool(spec, backend, DType::kF16, DType::kQ8), UsageError);
 }
 
-TEST_F(KvCaches, CountWhatReRotationsCost) {
+TEST_F(KvCaches, CountReRotationCosts) {
   KvCache cache = filled(10);
   change_frequencies(cache, true);
   EXPECT_EQ(cache.rerotations().count, 1);

@@ -1,4 +1,3 @@
-// Engine::open: what is read, what is refused, and what a session is given.
 #include "engine/lariat.h"
 
 #include "engine/runtime/session.h"
@@ -23,7 +22,7 @@ std::string refusal_to_open(const std::filesystem::path& path, OpenOptions optio
   return "";
 }
 
-TEST(EngineOpen, ReadsWhatIsAskedFor) {
+TEST(EngineOpen, ReadsTheRequestedFiles) {
   const Engine engine = Engine::open(demo_dir(), {.device = "cpu", .max_ctx = 99});
   ASSERT_TRUE(engine.tokenizer);
   EXPECT_FALSE(engine.chat);
@@ -33,8 +32,8 @@ TEST(EngineOpen, ReadsWhatIsAskedFor) {
   EXPECT_EQ(engine.session_options.v_dtype, engine.model.weights.embed.m.dtype);
   EXPECT_EQ(*engine.session_options.rope, engine.model.spec.rope());
   EXPECT_TRUE(engine.warnings.empty());
-  EXPECT_FALSE(engine.session_options.on_saturated) << "nobody is told";
-  // A folder without a tokenizer is enough for ids of tokens.
+  EXPECT_FALSE(engine.session_options.on_saturated) << "no callback is set";
+  // Token ids need no tokenizer.
   EXPECT_FALSE(
       Engine::open(checkpoint_dir("llama_gqa"), {.reads = Reads::kTokens, .device = "cpu"}).tokenizer);
   EXPECT_NE(refusal_to_open(checkpoint_dir("llama_gqa"), {}), "");
@@ -43,7 +42,7 @@ TEST(EngineOpen, ReadsWhatIsAskedFor) {
   EXPECT_EQ(Engine::open(demo_dir() / "config.json", random).model.quantization(), "q4");
 }
 
-TEST(EngineOpen, RefusesWhatMakesNoSense) {
+TEST(EngineOpen, RefusesInvalidOptions) {
   const auto bloom = checkpoint_dir("bloom");
   const std::vector<std::tuple<std::filesystem::path, OpenOptions, std::string>> table = {
       {"/no/such/folder", {}, "/no/such/folder"},
@@ -54,8 +53,8 @@ TEST(EngineOpen, RefusesWhatMakesNoSense) {
   for (const auto& [path, options, words] : table) EXPECT_TRUE(names(refusal_to_open(path, options), words));
 }
 
-// Qwen2.5-1M's, in small: what the same method gives when it is asked for, bit for bit.
-TEST_F(OpenedFolder, AConfigAsksForAPositionMethod) {
+// A small Qwen2.5-1M config: bitwise identical to the same method set as an option.
+TEST_F(OpenedFolder, AConfigSelectsAPositionMethod) {
   link_files(checkpoint_dir("qwen2"), dir_ / "model");
   nlohmann::json config = read_json_object(dir_ / "model" / "config.json");
   const auto logits = [&](const std::string& method) {
@@ -82,7 +81,7 @@ TEST_F(OpenedFolder, AConfigAsksForAPositionMethod) {
   EXPECT_NE(plain.second, expected.second);
 }
 
-// A backend that says, when it goes, how many pieces of its memory are in use.
+// A backend that reports at destruction how many of its allocations are still in use.
 class OutlivedBackend : public ForwardingBackend {
  public:
   OutlivedBackend(Backend& inner, int64_t& left) : ForwardingBackend(inner), left_(left) {}
@@ -95,7 +94,7 @@ class OutlivedBackend : public ForwardingBackend {
   int64_t used_ = 0;
 };
 
-TEST(EngineMove, AModelGoesBeforeTheBackendThatHoldsIt) {
+TEST(EngineMove, AModelIsFreedBeforeItsBackend) {
   CpuBackend cpu(1);
   const auto engine_on = [&](int64_t& left) {
     Engine engine;
@@ -116,11 +115,11 @@ TEST(EngineMove, AModelGoesBeforeTheBackendThatHoldsIt) {
   EXPECT_EQ(second, 0) << "destroyed";
 }
 
-// A scale that moves with every token takes keys of f32, unless somebody asks for others.
-TEST(EngineOpen, SessionsOfOtherScalings) {
+// An exact scale stores keys as f32 unless options set another dtype.
+TEST(EngineOpen, SessionsWithOtherScalings) {
   OpenOptions options{.reads = Reads::kTokens, .device = "cpu", .rope_steps = 0};
   const Engine engine = Engine::open(demo_dir(), options);
-  EXPECT_EQ(engine.session_options.k_dtype, DType::kF16) << "no scaling, and nothing moves";
+  EXPECT_EQ(engine.session_options.k_dtype, DType::kF16) << "no scaling: keys do not move";
   const RopeScaling dynamic = resolve_rope(engine.model.spec.rope(), {.scaling = "dynamic"});
   EXPECT_EQ(engine.session_for(dynamic).k_dtype, DType::kF32);
   EXPECT_EQ(*engine.session_for(dynamic).rope, dynamic);

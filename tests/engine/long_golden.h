@@ -8,13 +8,12 @@
 #include "tests/engine/engine_test_util.h"
 #include "tests/test_util.h"
 
-// Prompts of 320 tokens for a checkpoint of each family (tests/golden/long.safetensors): long enough for
-// every kernel that takes many tokens at once, on any backend.
+// 320-token prompts for one checkpoint per family (tests/golden/long.safetensors): enough for every
+// many-token kernel of any backend.
 namespace lariat::test {
 
 inline const std::vector<const char*> kLongNames = GoldenList::names(GoldenList::kLong);
 
-// A checkpoint, and the dtype that its weights are rounded to.
 struct LongCase {
   const char* name;
   DType weights;
@@ -41,16 +40,16 @@ inline double rms_difference(std::span<const float> a, std::span<const float> b)
   return std::sqrt(sum / static_cast<double>(a.size()));
 }
 
-// transformers' results: `exact` is computed in float32 with the rounded weights.
+// transformers' results; `exact` is float32 with the rounded weights.
 struct LongGolden {
   std::vector<int32_t> tokens, positions;
   std::vector<float> exact;  // [positions, vocab]
-  // The error of a logit. In 16 bits: that of transformers' own run in the weights' dtype, which rounds every
-  // intermediate result. lariat rounds fewer of them and none coarser: the keys and values it caches and,
-  // with bf16 weights, the inputs of the products and, on a GPU, gate and up (f16 keys round finer than bf16
-  // ones). So its root mean square may not be larger; the largest of some 800 such errors is a matter of
-  // luck, and may by a half. In f32: float32 transformers is itself up to 3.1e-5 from float64 on these
-  // checkpoints.
+  // Allowed logit error. In 16 bits: the error of transformers' run in the weights' dtype, which rounds every
+  // intermediate result. lariat rounds fewer: cached keys and values and, with bf16 weights, product inputs
+  // and
+  // (on a GPU) gate and up. So lariat's RMS error may not exceed transformers' RMS error; the largest of
+  // some 800 errors varies by chance and may exceed it by half. In f32: transformers is up to 3.1e-5 from
+  // float64.
   double tolerance, rms;
 
   explicit LongGolden(const LongCase& c) {
@@ -66,13 +65,13 @@ struct LongGolden {
     rms = rms_difference(own, exact);
   }
 
-  // logits: of all tokens.
+  // logits: every token's.
   void expect(std::span<const float> logits) const {
     EXPECT_LE(max_abs_difference(kept(logits), exact), tolerance);
     EXPECT_LE(rms_difference(kept(logits), exact), rms);
   }
 
-  // The kept rows of the logits of all tokens.
+  // Selects the golden positions from every token's logits.
   std::vector<float> kept(std::span<const float> logits) const {
     const size_t vocab = exact.size() / positions.size();
     std::vector<float> rows;
@@ -84,11 +83,11 @@ struct LongGolden {
   }
 };
 
-// A folder with the checkpoint as it would have been saved in `dtype`: every tensor rounded.
+// Writes the checkpoint with every tensor rounded to `dtype`.
 inline std::filesystem::path rounded_checkpoint(const LongCase& c) {
   const auto source = checkpoint_dir(c.name);
   if (c.weights == DType::kF32) return source;
-  static const TempFolder of_this_process;  // others run as other processors, at the same time
+  static const TempFolder of_this_process;  // the _as_PROCESSOR runs work in parallel
   const auto folder = of_this_process.path / (c.name + ("_" + std::string(name_of(c.weights))));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json") << read_json(source / "config.json");
@@ -96,7 +95,7 @@ inline std::filesystem::path rounded_checkpoint(const LongCase& c) {
   const Tensors stored = open_safetensors(source);
   std::vector<NamedShape> shapes;
   for (const auto& [name, tensor] : stored.all()) {
-    if (tensor.dtype != "BOOL")  // the mask of old GPT-NeoX files, which nobody reads
+    if (tensor.dtype != "BOOL")  // the unused mask of old GPT-NeoX files
       shapes.push_back({name, tensor.shape, c.weights == DType::kF16 ? "F16" : "BF16"});
   }
   SafetensorsWriter writer(folder / "model.safetensors", shapes);
@@ -113,7 +112,7 @@ inline std::filesystem::path rounded_checkpoint(const LongCase& c) {
   return folder;
 }
 
-// As `lariat` opens it with no options but f32 for all in the case of f32.
+// Opens the checkpoint like `lariat` without options; the f32 case uses f32 throughout.
 inline Model open_long(const LongCase& c, Backend& backend) {
   const auto dir = rounded_checkpoint(c);
   const bool f32 = c.weights == DType::kF32;

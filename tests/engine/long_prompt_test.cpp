@@ -1,7 +1,6 @@
-// Every family through every kernel of the CPU that a user can reach: 320 tokens at once (GEMM and block
-// attention) and one at a time (the decode product and streaming attention), in f32 and in 16-bit weights
-// with the caches that they have by default, with and without a window; and what holds when a prompt is
-// split. LARIAT_TEST_TARGET runs the same with older instruction sets.
+// Every family through every CPU kernel that a user can reach: 320 tokens at once (GEMM, block attention) and
+// one at a time (decode product, streaming attention); f32 and 16-bit weights with their default caches; with
+// and without a window; however the prompt is split. LARIAT_TEST_TARGET selects older instruction sets.
 #include "tests/engine/long_golden.h"
 
 namespace lariat::test {
@@ -11,7 +10,7 @@ class LongPrompt : public testing::TestWithParam<LongCase> {
  protected:
   LongPrompt() : golden_(GetParam()) {}
 
-  // Logits of all tokens: `prefilled` of them in chunks, the rest decoded.
+  // Logits of all tokens: prefills `prefilled` of them in chunks, decodes the rest.
   std::vector<float> run(CpuBackend& backend, int64_t chunk, size_t prefilled = 320) const {
     const Model model = open_long(GetParam(), backend);
     SessionOptions options = long_session(GetParam());
@@ -38,7 +37,7 @@ TEST_P(LongPrompt, AtOnceThroughGemmAndBlockAttention) {
   for (const int threads : {1, 2}) {
     CpuBackend backend(threads);
     expect_golden(run(backend, 0));
-    EXPECT_EQ(backend.paths().gemm, 7 * layers() + 5) << "7 a layer, and the head for 64 rows at a time";
+    EXPECT_EQ(backend.paths().gemm, 7 * layers() + 5) << "7 per layer, and the head for 64 rows at a time";
     EXPECT_EQ(backend.paths().gemv, 0);
     EXPECT_EQ(backend.paths().attention_block, layers());
     EXPECT_EQ(backend.paths().attention_stream, 0);
@@ -54,7 +53,7 @@ TEST_P(LongPrompt, TokenByTokenThroughGemvAndStreamingAttention) {
   EXPECT_EQ(backend.paths().attention_block, 0);
 }
 
-// A cache that block attention has filled and streaming attention reads, and the other way round.
+// Streaming attention reads a cache that block attention wrote, and vice versa.
 TEST_P(LongPrompt, PrefilledAndDecoded) {
   CpuBackend backend(2);
   expect_golden(run(backend, 64, 290));
@@ -63,8 +62,8 @@ TEST_P(LongPrompt, PrefilledAndDecoded) {
   EXPECT_GT(backend.paths().attention_stream, 0);
 }
 
-// The promise about splitting a prompt (kernels/backend.h): chunks that go through the same kernels give the
-// same bits. (Others are within rounding: PrefilledAndDecoded, and TheSplitDoesNotMatter of golden_test.cpp.)
+// Split guarantee (kernels/backend.h): chunks through the same kernels are bitwise identical. Others agree to
+// rounding: PrefilledAndDecoded, and TheSplitDoesNotMatter in golden_test.cpp.
 TEST_P(LongPrompt, ChunksThroughTheSameKernelsGiveTheSameBits) {
   CpuBackend backend(2);
   const std::vector<float> expected = run(backend, 0);
@@ -83,7 +82,7 @@ TEST_P(LongOtherPrompt, AtOnceInChunksAndTokenByToken) {
   EXPECT_EQ(backend.paths().attention_block, layers());
   const bool experts = load_config(checkpoint_dir(GetParam().name)).layers.back().feed_forward.experts.n > 0;
   EXPECT_LE(max_abs_difference(run(backend, 64), at_once), experts ? kSumOrderTolerance : 0.0)
-      << "an expert's rows go through one kernel or another, by how many of them a chunk has";
+      << "the kernel of an expert depends on its rows in the chunk";
   expect_golden(run(backend, 64, 290));
   expect_golden(run(backend, 7));
   EXPECT_GT(backend.paths().attention_stream, 0);

@@ -5,8 +5,7 @@
 #include "engine/eval/measure/perplexity.h"
 #include "tests/engine/engine_test_util.h"
 
-// The definitions of losses once more, in double and with nothing shared between windows: measured ones are
-// compared with these.
+// Reference losses in double, with nothing shared between windows.
 namespace lariat::test {
 
 inline std::vector<int32_t> random_text(int64_t n, int64_t vocab, uint32_t seed) {
@@ -27,11 +26,11 @@ inline double loss_by_hand(std::span<const float> row, int32_t token) {
   return -log_softmax(row)[static_cast<size_t>(token)];
 }
 
-// Token ids with their BOS, of which those from `first` on are scored.
+// Token ids with their BOS; tokens from `first` on are scored.
 struct HandWindow {
   std::vector<int32_t> tokens;
   size_t first;
-  // ln of the probabilities over the vocabulary for each scored token; `options`: of a session of its own.
+  // Log-probabilities over the vocabulary for each scored token; `options` configure a new session.
   std::vector<std::vector<double>> log_probabilities(const Model& model, Backend& backend,
                                                      const SessionOptions& options) const {
     Session session(model, backend, options);

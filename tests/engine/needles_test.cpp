@@ -11,8 +11,8 @@
 namespace lariat::test {
 namespace {
 
-// RULER's tasks: what its string_match_all gives for the same texts (checked with its own definition in
-// Python: the share of the references r with r.lower() in prediction.lower()).
+// RULER's tasks give the scores of its string_match_all, checked in Python against its definition:
+// the share of references r with r.lower() in prediction.lower().
 TEST(NeedleScoring, HandMadeTranscripts) {
   struct Case {
     NeedleTask task;
@@ -32,8 +32,8 @@ TEST(NeedleScoring, HandMadeTranscripts) {
       {kPasskey, key, "a1234b34", 1},
       {kPasskey, key, " 4321.", 0},          // wrong
       {kPasskey, key, " 12345.", 0},         // a longer number that begins with the key
-      {kPasskey, key, " 51234.", 0},         // one that ends with it
-      {kPasskey, key, " 123 4", 0},          // the first integer is another one
+      {kPasskey, key, " 51234.", 0},         // ends with the key
+      {kPasskey, key, " 123 4", 0},          // the first integer is another number
       {kPasskey, key, " 7 1234", 0},         // right, but second
       {kPasskey, key, " in the grass.", 0},  // no number
       {kPasskey, key, "", 0},
@@ -46,7 +46,7 @@ TEST(NeedleScoring, HandMadeTranscripts) {
       {kMultikey, number, " 123456", 0},     // cut short
       {kMultikey, number, " 123 4567", 0},   // in two parts
       {kMultikey, number, " 1,234,567", 0},  // with separators
-      {kMultikey, number, " 91234567", 1},   // inside a longer number: RULER looks for it as text
+      {kMultikey, number, " 91234567", 1},   // inside a longer number: RULER matches text
       {kMultikey, number, " 12345678", 1},
       {kMultikey, number, "", 0},
       {kMultivalue, four, " 1234567, 2345678, 3456789 and 4567891.", 1},
@@ -57,7 +57,7 @@ TEST(NeedleScoring, HandMadeTranscripts) {
       {kMultiquery, four, " 12345678", 0.5},  // "1234567" and "2345678" overlap in it
       {kMultiquery, four, " I do not know.", 0},
       {kTracking, chain, " ABCDE, FGHIJ and KLMNO", 1},
-      {kTracking, chain, " abcde, fghij", 2.0 / 3},  // small letters
+      {kTracking, chain, " abcde, fghij", 2.0 / 3},  // lower case
       {kTracking, chain, "LET ABCDE = 12345.", 1.0 / 3},
       {kTracking, chain, " ABCD EFGHIJ", 1.0 / 3},  // inside a longer word
       {kTracking, chain, " AB CDE", 0},
@@ -70,7 +70,7 @@ TEST(NeedleScoring, HandMadeTranscripts) {
   EXPECT_EQ(found_in(kTracking, "fghij, abcde", chain), (std::vector<std::string>{"ABCDE", "FGHIJ"}));
 }
 
-TEST(NeedleTasks, WhatIsHiddenAndAsked) {
+TEST(NeedleTasks, HideAndAskForTheNeedles) {
   const NeedleRandom random(7, 4096, 0.5, 3);
   const auto make = [&](NeedleTask task) { return make_needles({task, 4}, 0.5, random); };
   const auto lines_with = [](const Needles& needles, const std::string& text) {
@@ -90,14 +90,14 @@ TEST(NeedleTasks, WhatIsHiddenAndAsked) {
     for (const auto& one : needles.expected) EXPECT_GE(lines_with(needles, one), 1) << one;
     EXPECT_EQ(std::set(needles.expected.begin(), needles.expected.end()).size(), needles.expected.size());
   }
-  // The one that is asked for stands at the depth; the others are no answer to the question.
+  // The requested needle is at the depth; the other needles do not answer the question.
   const Needles one = make(NeedleTask::kMultikey);
   const auto asked = std::ranges::find(one.lines, 0.5, &Needles::Line::depth);
   EXPECT_TRUE(names(asked->text, one.expected[0]));
   const std::string name = asked->text.substr(18, asked->text.find(" is ") - 18);
   EXPECT_TRUE(names(one.question, name));
   EXPECT_EQ(lines_with(one, name), 1);
-  // A chain begins with the number and hands it on in the order of the text.
+  // A chain starts with the number and continues in text order.
   const Needles chain = make(NeedleTask::kTracking);
   for (size_t i = 0; i < 5; ++i) {
     const std::string begin = "LET " + chain.expected[i] + " = ";
@@ -109,7 +109,7 @@ TEST(NeedleTasks, WhatIsHiddenAndAsked) {
   }
 }
 
-TEST(NeedleTasks, SeedsLengthsDepthsAndTrialsTellPromptsApartAndNothingElse) {
+TEST(NeedleTasks, SeedLengthDepthAndTrialDetermineAPrompt) {
   for (const NeedleTask task : {NeedleTask::kPasskey, NeedleTask::kMultiquery}) {
     PasskeyOptions options{.needles = {.task = task}};
     const auto expected = [&](int64_t length, double depth, int64_t trial) {

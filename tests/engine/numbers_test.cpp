@@ -1,4 +1,4 @@
-// What a number may depend on: not the run, not the threads, not how far from the beginning its token stands.
+// Results depend on neither the run, nor the threads, nor the token's position.
 #include "kernels/reference/reference_backend.h"
 #include "tests/engine/generations.h"
 
@@ -11,7 +11,7 @@ constexpr int64_t kLastPosition = 8191;  // a million checked positions would ta
 constexpr int64_t kLastPosition = 1000000;
 #endif
 
-// As small as a model can be, so that a million positions take seconds in float64 scalar code.
+// The smallest model: float64 scalar code computes a million positions in seconds.
 ModelSpec tiny_config(int64_t window) {
   ModelSpec config = load_config(checkpoint_dir("llama_gqa"));
   config.vocab_size = 16;
@@ -27,7 +27,7 @@ ModelSpec tiny_config(int64_t window) {
   return config;
 }
 
-// The logits of tokens 0, 511, ... of one long text, from prefills that end there.
+// Logits of tokens 0, 511, ... of one long text, by prefills that end there.
 std::vector<std::vector<float>> logits_at(const std::vector<int64_t>& positions, const ModelSpec& config,
                                           Backend& backend) {
   const Model model = random_model(config, backend, DType::kF32, 5);
@@ -55,11 +55,10 @@ TEST(Numbers, FarPositionsEqualFloat64) {
   ReferenceBackend reference;
   const auto actual = logits_at(positions, config, cpu), expected = logits_at(positions, config, reference);
   for (size_t i = 0; i < positions.size(); ++i) {
-    // Angles are formed in float64 and rounded once, so the error is that of one layer in f32 at any
-    // position.
+    // Angles are computed in float64 and rounded once: the error is one f32 layer's error at any position.
     EXPECT_LE(max_abs_difference(actual[i], expected[i]), 2e-6) << "position " << positions[i];
     const auto [low, high] = std::minmax_element(expected[i].begin(), expected[i].end());
-    EXPECT_GT(*high - *low, 1e-3) << "logits that are all alike show nothing";
+    EXPECT_GT(*high - *low, 1e-3) << "identical logits prove nothing";
   }
 }
 
@@ -76,13 +75,13 @@ std::vector<int32_t> story(int threads, DType dtype, double temperature) {
   return generate(session, sequence, prompt, {.max_new_tokens = 150, .sampler = sampler}).tokens;
 }
 
-TEST(Numbers, ASeedAndANumberOfThreadsGiveOneText) {
+TEST(Numbers, SeedAndThreadsDetermineTheText) {
   for (const int threads : {1, 2, 3}) {
     EXPECT_EQ(story(threads, DType::kBF16, 1.0), story(threads, DType::kBF16, 1.0)) << threads << " threads";
   }
 }
 
-TEST(Numbers, InF32TheNumberOfThreadsDoesNotMatter) {
+TEST(Numbers, ThreadsDoNotMatterInF32) {
   const auto one = story(1, DType::kF32, 0), drawn = story(1, DType::kF32, 1.0);
   EXPECT_EQ(one.size(), 150U);
   EXPECT_NE(one, drawn);

@@ -1,4 +1,4 @@
-// Position methods that belong to a sequence and not to the session.
+// Position methods of a single sequence instead of the session.
 #include <deque>
 
 #include "engine/contexts/join_contexts.h"
@@ -10,9 +10,9 @@ namespace {
 
 using OwnMethod = OnLlama;
 
-// In one step, of prompts or of tokens, each gets what it gets alone, bit for bit, where keys are stored once
-// and where they are stored twice, and while scales move.
-TEST_F(OwnMethod, SequencesOfSeveralShareAStep) {
+// Sequences with different methods share a step: bitwise identical to separate runs, in prefill and decode,
+// with keys stored once or twice, while scales change.
+TEST_F(OwnMethod, SequencesWithDifferentMethodsShareAStep) {
   const auto tokens = some_tokens(300, model_.spec.vocab_size);
   const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
   constexpr size_t kPrefilled = 40;
@@ -59,7 +59,6 @@ TEST_F(OwnMethod, SequencesOfSeveralShareAStep) {
   }
 }
 
-// The logits of `rest`, token by token.
 std::vector<float> decode_all(Session& session, Sequence& sequence, std::span<const int32_t> rest) {
   std::vector<float> all;
   for (const int32_t token : rest) {
@@ -88,7 +87,7 @@ struct OwnSettings : OnLlama {
 
 // A sequence under yarn with dca and one under dynamic without a method share their steps. Each is bitwise
 // identical to its run alone in a session of that scaling and method; so are its fork and its saved copy.
-TEST_F(OwnSettings, SequencesOfSeveralShareASession) {
+TEST_F(OwnSettings, SequencesWithDifferentScalingsShareASession) {
   const SequenceOptions owns[] = {own("yarn", "dca/chunk=24/window=8"), own("dynamic", "none")};
   Session session(model_, backend_, f32_session());
   std::deque<Sequence> sequences;
@@ -127,8 +126,7 @@ TEST_F(OwnSettings, SequencesOfSeveralShareASession) {
   EXPECT_TRUE(names(error_of([&] { load_context(session, dir_ / "0", owns[1]); }), "dca"));
 }
 
-// Joined contexts have the scaling that is asked for.
-TEST_F(OwnSettings, ContextsAreJoinedUnderTheirOwnScaling) {
+TEST_F(OwnSettings, ContextsAreJoinedUnderTheRequestedScaling) {
   const SequenceOptions dynamic = own("dynamic", "none");
   Session session(model_, backend_, f32_session()), alone(model_, backend_, session_with(dynamic));
   const auto file = dir_ / "part";

@@ -12,9 +12,7 @@
 namespace lariat::test {
 namespace {
 
-// --- prompts ---
-
-// One id per `bytes` bytes inside a word, a BOS in front: words of several ids, as small vocabularies have.
+// One id per `bytes` bytes of a word, with a BOS: words take several ids, as in small vocabularies.
 TextCodec toy_codec(size_t bytes, int32_t vocab) {
   TextCodec codec;
   codec.encode = [bytes, vocab](std::string_view text) {
@@ -36,7 +34,7 @@ TextCodec toy_codec(size_t bytes, int32_t vocab) {
   return codec;
 }
 
-TEST(PasskeyPromptsTest, TheFormIsTheOneOfTheLiterature) {
+TEST(PasskeyPromptsTest, FollowsThePaper) {
   TextCodec codec = toy_codec(1, 500);
   std::string prompt;
   codec.encode = [&, encode = codec.encode](std::string_view text) {
@@ -61,7 +59,7 @@ TEST(PasskeyPromptsTest, TheFormIsTheOneOfTheLiterature) {
           question);
 }
 
-TEST(PasskeyPromptsTest, EveryLengthIsMetExactlyWhateverTheWordsCost) {
+TEST(PasskeyPromptsTest, EveryLengthIsMetExactly) {
   for (const size_t bytes : {1U, 2U, 3U, 4U, 100U}) {
     const PasskeyPrompts prompts(toy_codec(bytes, 500));
     for (int64_t length = 420; length < 440; ++length) {
@@ -94,7 +92,7 @@ class HayFileTest : public FolderTest {
   std::string text_;
 };
 
-TEST_F(HayFileTest, EveryTaskMeetsItsLengthWithNeedlesAtTheirDepths) {
+TEST_F(HayFileTest, EveryTaskMeetsItsLengthAndDepths) {
   const auto book = read_hay(write(text_));
   for (const auto& name :
        {demo_dir(), shared_dir() / "models/stories260K", shared_dir() / "tokenizers/llama3",
@@ -116,7 +114,7 @@ TEST_F(HayFileTest, EveryTaskMeetsItsLengthWithNeedlesAtTheirDepths) {
             if (length < 6000) continue;
             const std::string text = tokenizer.decode(ids);
             size_t from = 0;
-            for (const auto& line : needles.lines) {  // in their order
+            for (const auto& line : needles.lines) {  // in order
               const size_t at = text.find(line.text, from);
               ASSERT_NE(at, std::string::npos) << name << ": " << line.text;
               EXPECT_NEAR(static_cast<double>(at) / static_cast<double>(text.size()), line.depth, 0.09)
@@ -131,7 +129,7 @@ TEST_F(HayFileTest, EveryTaskMeetsItsLengthWithNeedlesAtTheirDepths) {
   }
 }
 
-TEST_F(HayFileTest, TheTextGoesOnBehindANeedleAndIsRepeatedWhenTooShort) {
+TEST_F(HayFileTest, TheTextContinuesAfterANeedleAndRepeats) {
   const Tokenizer tokenizer = demo_tokenizer();
   const auto book = read_hay(write(" \n" + text_ + "\n"));
   const PasskeyPrompts prompts(prompt_codec(tokenizer), book);
@@ -149,7 +147,7 @@ TEST_F(HayFileTest, TheTextGoesOnBehindANeedleAndIsRepeatedWhenTooShort) {
     const size_t go_on = at + needles.lines[0].text.size() + 2, end = text.find("\n" + needles.question);
     const std::string before = packed(text.substr(begin, at - begin));
     EXPECT_TRUE(whole.starts_with(before)) << before.substr(0, 80);
-    // A few words are left out or come twice, to meet the length.
+    // A few words are skipped or repeated to meet the length.
     const size_t behind = whole.find(packed(text.substr(go_on, end - go_on)), before.size() - 60);
     EXPECT_LE(behind, before.size() + 60);
     at_sentence_end += text[at - 1] == '.' ? 1 : 0;
@@ -162,8 +160,8 @@ TEST_F(HayFileTest, TheTextGoesOnBehindANeedleAndIsRepeatedWhenTooShort) {
   EXPECT_TRUE(names(long_text, "It ends here.\nSentence 0 of it"));
 }
 
-// A word like those of base64 is cut wherever the count asks for it.
-TEST_F(HayFileTest, AWordWithoutEndIsHayToo) {
+// An endless word, such as base64, is cut to the required length.
+TEST_F(HayFileTest, AnEndlessWordIsHayToo) {
   const Tokenizer tokenizer = demo_tokenizer();
   std::string word;
   for (int i = 0; i < 20'000; ++i) word += static_cast<char>('a' + i * i % 23);
@@ -171,7 +169,7 @@ TEST_F(HayFileTest, AWordWithoutEndIsHayToo) {
   EXPECT_EQ(prompts.build(900, passkey_needles(7, 0.5)).size(), 900U);
 }
 
-TEST_F(HayFileTest, AChatTemplateFramesTheQuestionAndTheAnswerBegins) {
+TEST_F(HayFileTest, AChatTemplateFramesTheQuestionAndAnswer) {
   const Tokenizer tokenizer = demo_tokenizer();
   const ChatTemplate chat = ChatTemplate::parse(
       "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</{{ m.role }}>{% endfor %}"
@@ -183,13 +181,13 @@ TEST_F(HayFileTest, AChatTemplateFramesTheQuestionAndTheAnswerBegins) {
   const Needles needles = needles_of(options, 2000, 0.5, 1);
   const auto ids = prompts.build(2000, needles);
   EXPECT_EQ(ids.size(), 2000U);
-  EXPECT_NE(ids.front(), tokenizer.bos_id()) << "the template says how a prompt begins";
+  EXPECT_NE(ids.front(), tokenizer.bos_id()) << "the template adds the BOS";
   const std::string text = tokenizer.decode(ids);
   EXPECT_TRUE(text.starts_with("<user>" + needles.task + "\n")) << text.substr(0, 80);
   EXPECT_TRUE(text.ends_with("\n" + needles.question + "</user><assistant>" + needles.answer));
 }
 
-TEST(AnswerTokens, AreEnoughForTheAnswerAndNotManyMore) {
+TEST(AnswerTokens, AreJustEnoughForTheAnswer) {
   const Tokenizer tokenizer = demo_tokenizer();
   const TextCodec codec = prompt_codec(tokenizer);
   EXPECT_EQ(answer_tokens(codec, {}), 10);
@@ -206,8 +204,6 @@ TEST(AnswerTokens, AreEnoughForTheAnswerAndNotManyMore) {
     }
   }
 }
-
-// --- answers ---
 
 RopeOptions scaled_by_two(const std::string& scaling) {
   RopeOptions options;
@@ -239,8 +235,8 @@ class PasskeyRunTest : public testing::TestWithParam<std::string> {
   PasskeyOptions options_;
 };
 
-// The shared beginning, the copies and the batch change nothing, nor do the other depths.
-TEST_P(PasskeyRunTest, AnswersEqualThoseOfPromptsRunWholeAndAlone) {
+// Shared prefixes, forks, batching and other depths do not change the answers.
+TEST_P(PasskeyRunTest, AnswersEqualSeparateRuns) {
   constexpr int64_t kLength = 700;
   const auto cells = measure(kLength);
   ASSERT_EQ(cells.size(), options_.depths.size());
@@ -261,7 +257,7 @@ TEST_P(PasskeyRunTest, AnswersEqualThoseOfPromptsRunWholeAndAlone) {
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(alone[0].trials[i].answer, cells[1].trials[i].answer);
 }
 
-// Answers count too: the end is reached once, when everything is answered.
+// Progress counts answers too and reaches the end once.
 TEST_P(PasskeyRunTest, ProgressRisesToTheEnd) {
   options_.max_new_tokens = 12;
   Session session(model_, backend_, f32_session());

@@ -50,7 +50,7 @@ TEST_P(PerplexityTest, EqualsOnePassPerWindowInFloat64) {
   session_options.rope_steps = at_once.rope_steps = 0;
   session_options.prefill_chunk = prefill_chunk;
   const auto text = random_text(length, model.spec.vocab_size, 7);
-  PerplexityOptions options{.ctx = {24, 64, 16}, .stride = 20};  // more than the shortest window holds
+  PerplexityOptions options{.ctx = {24, 64, 16}, .stride = 20};  // longer than the shortest window
   options.bos = bos;
   for (const PerplexityMethod method :
        {PerplexityMethod::kSliding, PerplexityMethod::kChunks, PerplexityMethod::kAnchored}) {

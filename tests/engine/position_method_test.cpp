@@ -1,4 +1,4 @@
-// Methods that let tokens see each other at other distances, against the full matrix of these distances.
+// Position methods vs the full matrix of their distances.
 #include "models/positions/position_method.h"
 
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ class Methods : public OnLlama, public testing::WithParamInterface<MethodCase> {
             .logits(tokens_, distance, near, temperature, far ? far->angle(*options_.rope, near) : Angle());
     for (const float logit : expected_) largest_ = std::max(largest_, std::abs(static_cast<double>(logit)));
   }
-  // Beside the largest logit.
+  // Largest difference relative to the largest logit.
   double difference(int threads, int64_t chunk, size_t prefilled) {
     CpuBackend backend(threads);
     const Model model = open_f32(model_dir_, backend);
@@ -50,7 +50,7 @@ class Methods : public OnLlama, public testing::WithParamInterface<MethodCase> {
   double largest_ = 0;
 };
 
-TEST_P(Methods, EqualsTheMatrixOfItsDistances) {
+TEST_P(Methods, EqualsItsDistanceMatrix) {
   for (const int64_t chunk : {0, 1, 7, 64}) {
     const double off = difference(chunk == 7 ? 2 : 1, chunk, kTokens);
     EXPECT_LE(off, 2e-5) << "chunks of " << chunk;
@@ -58,19 +58,19 @@ TEST_P(Methods, EqualsTheMatrixOfItsDistances) {
   }
   for (const size_t prefilled : {size_t{1}, size_t{30}}) {
     const double off = difference(1, 0, prefilled);
-    EXPECT_LE(off, 2e-5) << "decoded behind " << prefilled;
+    EXPECT_LE(off, 2e-5) << "decoded after " << prefilled;
     RecordProperty("decoded_behind_" + std::to_string(prefilled), fmt::format("{:.1e}", off));
   }
 }
 
-// Caches of 16 bits: measured were 2.2e-3 at the most in f16 and 1.3e-2 in bf16.
-TEST_P(Methods, EqualsItInCachesOf16Bits) {
+// 16-bit caches: measured at most 2.2e-3 in f16 and 1.3e-2 in bf16.
+TEST_P(Methods, EqualsItIn16BitCaches) {
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     options_.k_dtype = options_.v_dtype = dtype;
     const double bound = dtype == DType::kF16 ? 3e-3 : 2e-2;
     for (const size_t prefilled : {size_t{1}, kTokens}) {
       const double off = difference(1, 64, prefilled);
-      EXPECT_LE(off, bound) << name_of(dtype) << " behind " << prefilled;
+      EXPECT_LE(off, bound) << name_of(dtype) << " after " << prefilled;
       RecordProperty(fmt::format("{}_behind_{}", name_of(dtype), prefilled), fmt::format("{:.1e}", off));
     }
   }
@@ -82,8 +82,8 @@ INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(method_cases()), [](con
 
 using PositionMethods = OnLlama;
 
-// A text within what a method leaves alone is the model's own, bit for bit.
-TEST_F(PositionMethods, LeaveShortTextsAlone) {
+// Short texts that the method does not change are bitwise identical to the model without it.
+TEST_F(PositionMethods, LeaveShortTextsUnchanged) {
   const auto tokens = some_tokens(40, model_.spec.vocab_size);
   Session plain(model_, backend_, f32_session());
   const auto expected = all_logits(plain, tokens, 20);
@@ -99,9 +99,9 @@ TEST_F(PositionMethods, LeaveShortTextsAlone) {
   }
 }
 
-// A scale that moves turns the keys by where they stand in their chunks or groups, and groups that grow turn
-// them to other places: decoding equals one prefill, all of which has the last scale.
-TEST_F(PositionMethods, KeysFollowAScaleThatMoves) {
+// A scale change re-rotates keys by their position in a chunk or group; growing groups move keys as well.
+// Decoding equals one prefill under the last scale.
+TEST_F(PositionMethods, KeysFollowAChangingScale) {
   const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   SessionOptions options = f32_session();
   for (const auto& [method, scaling] :
@@ -119,7 +119,7 @@ TEST_F(PositionMethods, KeysFollowAScaleThatMoves) {
     Session session(model_, backend_, options);
     Sequence sequence = session.new_sequence();
     prefill(session, sequence, std::span(tokens).first(40));
-    // Layer 0's keys know no other token: they are those of a prefill under the last scale.
+    // Layer 0's keys depend on no other token: they equal a prefill under the last scale.
     for (size_t i = 40; i + 1 < tokens.size(); ++i) decode(session, sequence, tokens[i]);
     Sequence anew = session.new_sequence();
     anew.expect(std::ssize(tokens));
@@ -140,8 +140,8 @@ TEST_F(PositionMethods, KeysFollowAScaleThatMoves) {
   }
 }
 
-// The length's scale step, 64 * 2^(9 / 4), brings the farthest key to the trained length, 64; what is no
-// longer is left alone. Where the text ends is known, so that its beginning has the same step.
+// The length's scale step, 64 * 2^(9 / 4), brings the farthest key to the trained length, 64; nearer keys are
+// unchanged. The final length is known, so all chunks use one step.
 TEST_F(PositionMethods, AutoFollowsTheLength) {
   const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   const double length = 64 * std::exp2(9.0 / 4);
@@ -231,7 +231,7 @@ TEST_F(PositionMethods, JetLongFreqHasTheAuthorsScales) {
 
 class Windows : public OnLlama, public testing::WithParamInterface<MethodCase> {};
 
-TEST_P(Windows, AreAllThatIsInMemory) {
+TEST_P(Windows, OnlyTheWindowStaysInMemory) {
   SessionOptions options = f32_session();
   options.positions = parse_position_method(GetParam().method, 64, 0);
   Session session(model_, backend_, options);
@@ -241,14 +241,14 @@ TEST_P(Windows, AreAllThatIsInMemory) {
   for (const int32_t token : tokens) {
     const auto row = decode(session, sequence, token);
     logits.assign(row.begin(), row.end());
-    ASSERT_LE(session.pool().pages(), 4);  // sinks, window, one to go back to, one that begins
+    ASSERT_LE(session.pool().pages(), 4);  // sinks, window, one for rollback, one new
   }
   const auto expected =
       RelativeOracle(model_dir_, model_.spec)
           .logits(tokens, GetParam().distance, frequencies_for(session.options(), session.rope(), 1));
   EXPECT_LE(max_abs_difference(logits, std::span(expected).last(logits.size())), 1e-4);
 
-  // Some tokens can be taken back, the first half cannot.
+  // Recent tokens can be taken back; the first half cannot.
   sequence.truncate(1900);
   for (size_t i = 1900; i < tokens.size(); ++i) {
     const auto row = decode(session, sequence, tokens[i]);
@@ -265,10 +265,10 @@ INSTANTIATE_TEST_SUITE_P(
                     MethodCase{"lm-infinite/sinks=4/window=60", lm_infinite_distance(4, 60)}),
     [](const auto& test) { return std::string(test.param.method[0] == 's' ? "Sinks" : "LmInfinite"); });
 
-// Only layers that rotate their keys hold second ones, and only for methods that ask for them.
-TEST_F(PositionMethods, StoreKeysTwiceWhereTheyAreSeenInTwoRotations) {
+// Only layers with RoPE store second keys, and only for methods that need them.
+TEST_F(PositionMethods, StoreKeysTwiceForTwoRotations) {
   CpuBackend backend(1);
-  const Model model = open_f32(checkpoint_dir("smollm3"), backend);  // of which some layers rotate nothing
+  const Model model = open_f32(checkpoint_dir("smollm3"), backend);  // some layers have no RoPE
   const auto tokens = some_tokens(kTokens, model.spec.vocab_size);
   const auto rotating = std::ranges::count_if(
       model.spec.layers, [](const LayerSpec& layer) { return layer.attention.rope == 0; });
@@ -309,7 +309,7 @@ TEST_F(PositionMethods, HaveTheirDistances) {
   EXPECT_FALSE(is_position_method("none") || is_position_method("") || is_position_method("dcaa"));
 }
 
-TEST_F(PositionMethods, AreGivenByNameAndValues) {
+TEST_F(PositionMethods, AreParsedFromNamesAndValues) {
   const auto name = [](const char* text, int64_t longest = 0) {
     return parse_position_method(text, 8192, longest).name;
   };
@@ -373,8 +373,8 @@ TEST_F(PositionMethods, AreGivenByNameAndValues) {
   }
 }
 
-// What places its tokens in another way is refused, and so is what would lose the positions.
-TEST_F(PositionMethods, RefuseWhatTheyCannotReplace) {
+// Refuses models with other position encodings, and options that would lose the positions.
+TEST_F(PositionMethods, RefuseIncompatibleModels) {
   const PositionMethod method = parse_position_method("dca", 64, 0);
   for (const char* name : {"bloom", "qwen2_vl", "deepseek_v2", "mistral_window", "gemma3"}) {
     const ModelSpec spec = load_config(checkpoint_dir(name));

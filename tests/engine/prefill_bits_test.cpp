@@ -1,4 +1,3 @@
-// The bits of a prefill in chunks on the processor that runs this.
 #include "kernels/quant.h"
 #include "tests/bits_of_rows.h"
 #include "tests/engine/losses_by_hand.h"
@@ -24,12 +23,12 @@ class PrefillBits : public testing::TestWithParam<PrefillCase> {
     return all_logits(session, random_text(96, model_.spec.vocab_size, 5), 96);
   }
 
-  CpuBackend cpu_{2};  // no context is long enough for them to change a bit
+  CpuBackend cpu_{2};  // more threads would not change a bit
   Model model_;
 };
 
-TEST_P(PrefillBits, AreThoseOfOneShotFromSoManyTokensOn) {
-  // A chunk shares out the rows of an expert of floats, whose bits depend on their number but on tiles.
+TEST_P(PrefillBits, EqualOneShotFromThisLengthOn) {
+  // Chunks divide the rows of a float expert; outside AMX the row count changes their bits.
   const bool never = GetParam().experts && !is_quantized(GetParam().weights) &&
                      !has_tiles(GetParam().weights, GetParam().weights);
   for (const SessionOptions& cache : {f32_session(), SessionOptions()}) {
@@ -39,7 +38,7 @@ TEST_P(PrefillBits, AreThoseOfOneShotFromSoManyTokensOn) {
       const bool same = !never && chunk >= kPrefillChunkAlike;
       EXPECT_TRUE(!same || chunked == one_shot) << chunk;
       EXPECT_TRUE(same || chunk >= kPrefillChunkAlike || chunked != one_shot)
-          << chunk << ": less is promised than holds";
+          << chunk << ": the documented guarantee is too weak";
       if (GetParam().weights == DType::kF32 && cache.k_dtype == DType::kF32) {
         EXPECT_LE(max_abs_difference(chunked, one_shot), kSumOrderTolerance) << chunk;
       }

@@ -1,4 +1,4 @@
-// The price of quantising a real model: the demo checkpoint (configs/demo) against itself in its own floats.
+// Cost of quantizing a real model: the demo checkpoint (configs/demo) vs its float weights.
 #include <cmath>
 #include <numeric>
 
@@ -19,7 +19,7 @@ Model open_as(const std::filesystem::path& dir, Backend& backend, std::optional<
   return load_model(dir, load_config(dir), backend, dtype);
 }
 
-TEST(QuantizedDemo, ConvertedWeightsGiveTheFilesMemoryBack) {
+TEST(QuantizedDemo, ConvertedWeightsFreeTheMappedFile) {
   CpuBackend backend(2);
   for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::kF32)}) {
     const Model model = open_as(demo_dir(), backend, dtype);
@@ -32,12 +32,12 @@ TEST(QuantizedDemo, ConvertedWeightsGiveTheFilesMemoryBack) {
     if (dtype || backend.traits().copies_bf16) {
       EXPECT_LT(held, all / 4);
     } else {
-      EXPECT_GT(held, all / 2) << "used in place";
+      EXPECT_GT(held, all / 2) << "memory-mapped";
     }
   }
 }
 
-// Logits of tokens half prefilled and half decoded, and the mean loss of those behind the first.
+// Logits of tokens half prefilled and half decoded, and the mean loss after the first token.
 struct DemoRun {
   std::vector<float> logits;
   double loss = 0;
@@ -52,7 +52,7 @@ struct DemoRun {
   }
 };
 
-// 200 tokens that the float model itself wrote (tests/golden/README.md).
+// 200 tokens that the float model generated (tests/golden/README.md).
 TEST(QuantizedDemo, CostsLittle) {
   CpuBackend backend(2);
   const nlohmann::json golden = read_json(golden_dir() / "demo" / "greedy_200.json");
@@ -67,15 +67,15 @@ TEST(QuantizedDemo, CostsLittle) {
   deviation = std::sqrt(deviation);
   EXPECT_LT(rms_difference(q8.logits, exact.logits), 0.02 * deviation);
   EXPECT_LT(rms_difference(q4.logits, exact.logits), 0.20 * deviation);
-  EXPECT_LT(exact.loss, 1) << "the demo model wrote it";
-  EXPECT_LT(std::abs(q8.loss - exact.loss), 0.005);  // half a per cent of perplexity
+  EXPECT_LT(exact.loss, 1) << "the demo model generated this text";
+  EXPECT_LT(std::abs(q8.loss - exact.loss), 0.005);  // half a percent of perplexity
   EXPECT_LT(q4.loss - exact.loss, 0.03);
-  EXPECT_GT(std::abs(q4.loss - exact.loss), std::abs(q8.loss - exact.loss)) << "are four bits used at all?";
+  EXPECT_GT(std::abs(q4.loss - exact.loss), std::abs(q8.loss - exact.loss)) << "4-bit weights have no effect";
 }
 
 class QuantizedFamily : public testing::TestWithParam<const char*> {};
 
-// Every path that a family can take: biases, tied heads, odd sizes, sliding windows.
+// Every path of a family: biases, tied heads, odd sizes, sliding windows.
 TEST_P(QuantizedFamily, RunsAsOnTheReference) {
   CpuBackend cpu(2);
   ReferenceBackend reference;
@@ -91,10 +91,9 @@ TEST_P(QuantizedFamily, RunsAsOnTheReference) {
     EXPECT_EQ(on_cpu.weights.bytes, planned_weights(on_cpu.spec, dtype).bytes);
     Session a(on_cpu, cpu, f32_session()), b(on_reference, reference, f32_session());
     const std::vector<float> actual = all_logits(a, some, 16), expected = all_logits(b, some, some.size());
-    // Where an input lies half way between two integers, one ulp decides which it becomes: a difference of
-    // one step in 127 of one input. So the two differ by less than what quantising costs, not by an ulp.
-    // Where many rows are no product of integers (docs/processors.md), inputs are not quantised, and lack all
-    // that this costs.
+    // One ulp decides how an input half way between two integers rounds: one step in 127 of that input. So
+    // the runs differ by less than the quantization error, but by more than an ulp. Products of many rows may
+    // be float products (docs/accuracy.md): unquantized inputs lack that error.
     const double cost = max_abs_difference(expected, std::span(exact).first(expected.size()));
     const double share = linear_rows_alike(true) < std::ssize(some) ? 2.0 : 0.5;
     EXPECT_LT(max_abs_difference(actual, expected), share * cost) << name_of(dtype);
@@ -111,7 +110,7 @@ struct FloatsOnly : ForwardingBackend {
   Traits traits() const override { return {.quantizes = false}; }
 };
 
-TEST(Quantize, ABackendThatCannotSaysSoBeforeItLoadsAnything) {
+TEST(Quantize, AnUnsupportedBackendIsRefusedBeforeLoading) {
   CpuBackend cpu(1);
   FloatsOnly backend(cpu);
   try {
@@ -128,7 +127,7 @@ TEST(Quantize, WeightsBeyondMemoryAreRefused) {
   for (const DType dtype : kTypes) EXPECT_NO_THROW(check_weight_memory(config, dtype, cpu));
   for (LayerSpec& layer : config.layers) layer.feed_forward.intermediate_size = int64_t{1} << 40;
   EXPECT_THROW(check_weight_memory(config, DType::kQ4, cpu), Error);
-  // Its own dtype stays in its file, but no machine can read that much for every token.
+  // The file's dtype stays memory-mapped, but no machine can read that much per token.
   EXPECT_THROW(check_weight_memory(config, config.dtype, cpu), Error);
   EXPECT_THROW(check_weight_memory(config, std::nullopt, cpu), Error);
 }

@@ -1,5 +1,4 @@
-// Qwen 1 beyond seq_length, one prefill each, against its formulas in float64
-// (tools/lab/golden/qwen_formulas.py).
+// Qwen 1 prefill beyond seq_length vs its formulas in float64 (tools/lab/golden/qwen_formulas.py).
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +16,7 @@ struct Prefill {
 
 class QwenBeyond : public testing::TestWithParam<Prefill> {};
 
-TEST_P(QwenBeyond, PrefillsAsItsFormulasSay) {
+TEST_P(QwenBeyond, PrefillsFollowTheFormulas) {
   const auto& [n, ntk, logn] = GetParam();
   const auto dir = checkpoint_dir("qwen");
   const Tensors golden = open_safetensors_file(dir / "beyond.safetensors");

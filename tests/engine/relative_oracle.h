@@ -5,11 +5,10 @@
 #include "models/positions/position_method.h"
 #include "tests/engine/saved_context_util.h"
 
-// A forward in float64 that knows nothing of keys and caches: each pair of tokens has the distance that a
-// method's formula gives, by which the query is turned.
+// Float64 forward pass without a cache: rotates each query by its distance to the key.
 namespace lariat::test {
 
-// The distance at which token i sees token j <= i; none: it does not.
+// Distance at which token i sees token j <= i; nullopt: masked.
 using Distance = std::function<std::optional<double>(int64_t i, int64_t j)>;
 // The angle of a pair at that distance; empty: the distance times the pair's frequency.
 using Angle = std::function<double(double distance, size_t pair)>;
@@ -18,11 +17,11 @@ class RelativeOracle {
  public:
   using Rows = std::vector<std::vector<double>>;
 
-  // Of a plain Llama: heads of `head_dim`, no biases.
+  // A plain Llama: heads of `head_dim`, no biases.
   RelativeOracle(const std::filesystem::path& dir, const ModelSpec& spec)
       : spec_(spec), file_(open_safetensors_file(dir / "model.safetensors")) {}
 
-  // [tokens][vocab]. attention_factor: of queries and of keys. temperature: of a token's scores; empty: 1.
+  // [tokens][vocab]. attention_factor scales queries and keys; temperature scales scores (empty: 1).
   std::vector<float> logits(std::span<const int32_t> tokens, const Distance& distance,
                             const RopeFrequencies& frequencies,
                             const std::function<double(int64_t)>& temperature = {},

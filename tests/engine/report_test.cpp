@@ -18,7 +18,6 @@ namespace {
 
 const std::vector<Column> kAll = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
 
-// A sweep whose perplexity grows by a factor from each cell to the next.
 Measurements swept(const std::vector<Column>& scalings, const std::vector<int64_t>& lengths, double growth) {
   Measurements log = empty_log(scalings, lengths);
   double ppl = 8;
@@ -36,7 +35,7 @@ Measurements swept(const std::vector<Column>& scalings, const std::vector<int64_
   return log;
 }
 
-// Two buckets before 512 and two behind, whose perplexities are given.
+// Two buckets before 512 and two after, with these perplexities.
 void add_grown(Measurements& log, const Column& column, double before, double after, double factor = 0) {
   Json values;
   if (factor > 0) values["factor"] = factor;
@@ -58,7 +57,6 @@ Measurements grown() {
   return log;
 }
 
-// The text of the element that holds the data.
 std::string data_in(const std::string& page) {
   const std::string open = "<script type=\"application/json\" id=\"data\">";
   const size_t begin = page.find(open) + open.size();
@@ -67,18 +65,18 @@ std::string data_in(const std::string& page) {
 
 // --- without a browser ---
 
-TEST(ReportPage, HoldsTheDataWholeWhateverStandsInThem) {
+TEST(ReportPage, EscapesItsData) {
   const Json more = {{"</script><script>alert(1)</script>", "<!--<script>"},
                      {"quotes", "\" ' ` \\ ${x} \u2028 \x01 &lt;"},
                      {"numbers", {1.5, int64_t{1} << 52, nullptr}}};
   const std::string json = data_in(report_page(grown(), more));
   for (const auto& [key, value] : more.items()) EXPECT_EQ(Json::parse(json)[key], value);
   EXPECT_EQ(json.find_first_of("<\n"), std::string::npos);
-  // A name that is no UTF-8 does not end a report.
+  // An invalid UTF-8 name does not abort a report.
   EXPECT_EQ(Json::parse(data_in(report_page(grown(), {{"name", "caf\xE9"}})))["name"], "caf\uFFFD");
 }
 
-TEST(ReportPage, NeedsNothingElse) {
+TEST(ReportPage, NeedsNoOtherFile) {
   std::string page = report_page(grown());
   const std::string space = "http://www.w3.org/2000/svg";  // a name, not an address
   for (size_t at = 0; (at = page.find(space, at)) != std::string::npos;) page.erase(at, space.size());
@@ -100,8 +98,6 @@ TEST(SweepReport, IsTheSameInAnyOrderAndAtAnySpeed) {
   EXPECT_EQ(report_page(log), page);
 }
 
-// --- pictures ---
-
 std::vector<double> values_of(const std::string& svg, const std::string& pattern) {
   std::vector<double> values;
   const std::regex regex(pattern);
@@ -120,7 +116,7 @@ const SweepPicture& picture_of(const std::vector<SweepPicture>& pictures, const 
   return *std::ranges::find(pictures, name, &SweepPicture::name);
 }
 
-// Labels never lie on each other or outside, whatever the values: equal ones, exploding ones, one length.
+// Labels never overlap or leave the picture: equal values, exploding values, a single length.
 TEST(SweepPictures, LabelsKeepTheirDistance) {
   for (const double growth : {1.0, 1.0001, 1.1, 3.0, 100.0}) {
     const bool one = growth == 1.0001;
@@ -147,7 +143,7 @@ TEST(SweepPictures, LabelsKeepTheirDistance) {
   }
 }
 
-TEST(SweepPictures, AFileNeedsNothingElseAndTakesAnyName) {
+TEST(SweepPictures, PicturesNeedNoOtherFileAndAcceptAnyName) {
   const std::string hostile = "</svg><script>x</script>\x01\"& stale";
   Measurements log = swept({"none", hostile}, {512, 1024}, 1.1);
   add_grown(log, "none", 8, 9);
@@ -167,16 +163,16 @@ TEST(SweepPictures, AFileNeedsNothingElseAndTakesAnyName) {
   EXPECT_EQ(names, (std::vector<std::string>{"growing", "perplexity", "found-none", "found-1"}));
 }
 
-TEST(ResultsCsv, HasARowForEachMeasurement) {
+TEST(ResultsCsv, HasOneRowPerMeasurement) {
   Measurements log = grown();
-  log.records.resize(5);  // none at 512: perplexity, three depths, speed
+  log.records.resize(5);  // at 512: perplexity, three depths, speed
   log.records.push_back(grown().records.back());
   loss_in(log.records.back()).ppl = 26.1;
   loss_in(log.records.back()).positions[1].loss = NAN;
   log.records[0].column = "a \"b\", c";
   loss_in(log.records[0]).ppl = NAN;
   std::string csv = results_csv(log);
-  const std::string labels = ",,m,,bf16,k=f16 v=bf16,";  // the log's header names no weights and no factors
+  const std::string labels = ",,m,,bf16,k=f16 v=bf16,";  // the header names neither weights nor factors
   for (const std::string& end : {labels + "text.txt,,", labels + "noise,passkey,", labels + ",,",
                                  std::string(",factor,model,weights,dtype,cache_dtype,text,task,than")}) {
     for (size_t at = 0; (at = csv.find(end + "\n")) != csv.npos;) csv.erase(at, end.size());
@@ -208,13 +204,12 @@ std::string main_of(const Measurements& log) {
   return main;
 }
 
-// The picture of a class, "wide" or "narrow".
 std::string picture(const std::string& main, const std::string& name, const std::string& style) {
   const size_t begin = main.find("aria-label=\"" + name + "\" class=\"" + style);
   return begin == std::string::npos ? "" : main.substr(begin, main.find("</svg>", begin) - begin);
 }
 
-TEST(ReportPage, HasItsTablesMapsCurvesAndVerdict) {
+TEST(ReportPage, HasTablesMapsCurvesAndVerdict) {
   const std::string main = main_of(grown());
   EXPECT_EQ(count_of(main, "<h2>"), 5U);
   EXPECT_TRUE(names(main, "512 | 1024"));
@@ -227,7 +222,7 @@ TEST(ReportPage, HasItsTablesMapsCurvesAndVerdict) {
   EXPECT_TRUE(holds(main, "none <small>18 of 30</small>"));
   EXPECT_EQ(count_of(main, "<td>12345 / 678, 1.00 MiB</td>"), 3U * 2);
   EXPECT_TRUE(holds(main, "<li class=\"overall\">" + conclusions(tabulate(grown())).back() + "</li>\n</ul>"));
-  // Stale keys are dashed in the colour of their scaling, and a narrow picture names them shortly.
+  // Stale curves are dashed in the colour of their scaling; narrow pictures shorten their names.
   const std::string name = "Perplexity by position in a growing context";
   for (const char* style : {"wide", "narrow"}) {
     const std::string svg = picture(main, name, style);
@@ -238,7 +233,7 @@ TEST(ReportPage, HasItsTablesMapsCurvesAndVerdict) {
   EXPECT_TRUE(holds(picture(main, name, "narrow"), ">stale</text>"));
 }
 
-TEST(ReportPage, LeavesOutWhatWasNotMeasuredAndSaysWhatIsMissing) {
+TEST(ReportPage, OmitsAndNamesMissingMeasurements) {
   Measurements log = swept({"none", "yarn"}, {512, 1024}, 1.1);
   log.plan.speed.measured = false;
   std::erase_if(log.records, [](const Record& record) {
@@ -246,19 +241,19 @@ TEST(ReportPage, LeavesOutWhatWasNotMeasuredAndSaysWhatIsMissing) {
            record.key() == "passkey/yarn/1024/0.5";
   });
   const std::string main = main_of(log);
-  EXPECT_EQ(count_of(main, "<h2>"), 3U) << "no speed, and no context that grows";
+  EXPECT_EQ(count_of(main, "<h2>"), 3U) << "neither throughput nor a growing context";
   EXPECT_TRUE(names(main, "1024 (yarn)"));
   EXPECT_TRUE(holds(main, ">–</text>"));
   EXPECT_EQ(count_of(main, "<td>–</td>"), 2U);
 }
 
-TEST(ReportPage, NamesAreOnlyText) {
+TEST(ReportPage, NamesAreEscaped) {
   const std::string hostile = "</script><img src=x onerror=\"document.title='run'\">'&lt; stale";
   Measurements log = swept({"none", hostile}, {512, 1024}, 1.1);
   log.plan.model.name = hostile;
   log.plan.text->name = hostile;
   add_grown(log, hostile, 8, 9);
-  loss_in(log.records[0]).ppl = NAN;  // of a loss that is not finite
+  loss_in(log.records[0]).ppl = NAN;  // a non-finite loss
   loss_in(log.records[0]).error = NAN;
   const std::string main = main_of(log);
   EXPECT_FALSE(holds(main, "<img"));
@@ -268,10 +263,7 @@ TEST(ReportPage, NamesAreOnlyText) {
   EXPECT_EQ(count_of(main, "class=\"of-none"), count_of(main, "class=\"of-"));
 }
 
-// --- tables ---
-
-// Perplexities that no chart can have an axis for.
-TEST(SweepTables, ValuesBeyondMeasureAreLeftOut) {
+TEST(SweepTables, ValuesBeyondAnyAxisAreOmitted) {
   for (const double ppl : {1.5e308, 0.0, -1.0, 1e-300}) {
     Measurements log = swept({"none"}, {100, 200}, 1);
     for (auto& record : log.records) {

@@ -1,5 +1,4 @@
-// The heart of lariat: a cache of rotated keys under a scale that moves. Judged by a cache of unrotated keys
-// that is rotated afresh at every step (UnrotatedBackend), never by lariat itself.
+// A cache of rotated keys under a changing scale vs unrotated keys, rotated at every step (UnrotatedBackend).
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -12,7 +11,7 @@
 namespace lariat::test {
 namespace {
 
-constexpr int64_t kL0 = 64;  // the original context of llama_gqa
+constexpr int64_t kL0 = 64;  // original context of llama_gqa
 
 Model model_with(const std::string& scaling, Backend& backend) {
   RopeOptions options;
@@ -79,7 +78,7 @@ TEST_P(DynamicCache, CountsItsRerotationsAndShrinksBack) {
   EXPECT_EQ(sequence.cache().rerotations().count, 12);  // three octaves of four steps
   EXPECT_GT(sequence.cache().rerotations().positions, 12 * kL0);
 
-  // Cut back below the original length, the next token has the unscaled frequencies again.
+  // Truncated below the original length: the next token uses the unscaled frequencies again.
   sequence.truncate(20);
   decode(session, sequence, 1);
   EXPECT_EQ(sequence.cache().frequencies(), frequencies_for(session.options(), session.rope(), 1));
@@ -89,9 +88,9 @@ TEST_P(DynamicCache, CountsItsRerotationsAndShrinksBack) {
 INSTANTIATE_TEST_SUITE_P(Scalings, DynamicCache, testing::Values("dynamic", "dynamic-yarn"),
                          [](const auto& test) { return test_name(test.param); });
 
-// Every family whose layers differ from Llama's, decoded far past its trained context: with its own scaling,
-// and with a dynamic one, which re-rotates the keys of the layers with the model's RoPE and leaves those with
-// a local one, or with none, alone.
+// Families whose layers differ from Llama's, decoded far past the trained context, with their own scaling and
+// a
+// dynamic one. A dynamic scale re-rotates keys of the model's RoPE, not of layers with local RoPE or none.
 class FamilyCache : public testing::TestWithParam<const char*> {};
 
 TEST_P(FamilyCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
@@ -112,8 +111,8 @@ TEST_P(FamilyCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
 INSTANTIATE_TEST_SUITE_P(Families, FamilyCache, testing::ValuesIn(GoldenList::names(GoldenList::kCache)),
                          [](const auto& test) { return std::string(test.param); });
 
-// Sequences with scalings of their own, decoded side by side, get what sessions of these scalings give.
-TEST(OwnScaling, SequencesOfSeveralShareAStep) {
+// Sequences with different scalings decode together and equal sessions with these scalings.
+TEST(OwnScaling, SequencesWithDifferentScalingsShareAStep) {
   CpuBackend backend(1);
   const Model model = model_with("none", backend);
   const auto tokens = some_tokens(3 * kL0, model.spec.vocab_size);
@@ -141,8 +140,8 @@ TEST(OwnScaling, SequencesOfSeveralShareAStep) {
   EXPECT_GT(max_abs_difference(expected[0], expected[1]), 0.01);
 }
 
-// A page that was dropped is neither re-rotated, copied nor counted; those beside it are as without the hole.
-TEST(Holes, AreLeftOutByWhatReadsACache) {
+// Dropped pages are not re-rotated, copied or counted; the other pages equal a cache without a hole.
+TEST(Holes, DroppedPagesAreSkipped) {
   CpuBackend backend(1);
   const Model model = model_with("none", backend);
   KvPool pool(model.spec, backend, DType::kF32, DType::kF32);
@@ -158,12 +157,12 @@ TEST(Holes, AreLeftOutByWhatReadsACache) {
       for (size_t i = 0; i < page_bytes / sizeof(float); ++i) floats[i] = static_cast<float>(i % 97 + p);
     }
     cache.advance(4 * kKvPage);
-    if (holes) cache.drop(100, 3 * kKvPage + 50);  // the two pages that lie in between as a whole
+    if (holes) cache.drop(100, 3 * kKvPage + 50);  // the two whole pages in between
     other.share_prefix(cache, 4 * kKvPage);
     KvCache* const one = &cache;
     set_frequencies(pool, {&one, 1}, {&after, 1}, false, true);
     EXPECT_EQ(cache.bytes(), (holes ? 2 : 4) * page_bytes);
-    EXPECT_EQ(pool.pages(), holes ? 4 : 8);  // the other cache kept what it shared
+    EXPECT_EQ(pool.pages(), holes ? 4 : 8);  // the other cache keeps its shared pages
     EXPECT_EQ(cache.pages()[1] == nullptr, holes);
     std::vector<float> kept;
     for (const size_t p : {size_t{0}, size_t{3}}) {
@@ -175,7 +174,7 @@ TEST(Holes, AreLeftOutByWhatReadsACache) {
   EXPECT_EQ(rotated(true), rotated(false));
 }
 
-// M-RoPE under a scale that moves: keys turn by the three positions of their tokens.
+// M-RoPE under a changing scale: keys rotate by the three positions of their tokens.
 TEST(PlacedCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
   CpuBackend backend(1);
   UnrotatedBackend unrotated(backend);
@@ -185,7 +184,7 @@ TEST(PlacedCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
     scaling.original_ctx = 32;
     const Model model = open_f32(checkpoint_dir(name), backend, scaling);
     const std::vector<int32_t> tokens = some_tokens(size_t{150}, model.spec.vocab_size);
-    std::vector<int32_t> positions;  // ten words, an image of six rows and eight columns, words
+    std::vector<int32_t> positions;  // ten words, an image of 6 x 8, words
     for (int32_t i = 0; i < 10; ++i) positions.insert(positions.end(), 3, i);
     for (int32_t i = 0; i < 48; ++i) positions.insert(positions.end(), {10, 10 + i / 8, 10 + i % 8});
     const auto run = [&](Backend& on) {
@@ -196,10 +195,10 @@ TEST(PlacedCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
   }
 }
 
-// The table of docs/context-extension.md: error of the logits over a decode from 40 tokens to 8 times the
-// original length, relative to the logits' own size, for every cache and number of scale steps per octave.
-// Printed, with bounds that say what is expected: 16-bit caches drift with the number of re-rotations, a
-// stale cache is worse than any of them.
+// The table of docs/context-extension.md: relative error of the logits, decoding from 40 tokens to 8 times
+// the
+// original length, for every cache and number of scale steps per octave. The bounds state the expectation:
+// 16-bit caches drift with the number of re-rotations, and a stale cache is worse than all of them.
 TEST(Drift, Table) {
   CpuBackend backend(1);
   UnrotatedBackend unrotated(backend);

@@ -1,5 +1,5 @@
-// Every RoPE scaling, below, at and beyond the original length, against transformers' one-shot forward passes
-// (tests/golden/rope/logits.json).
+// Every RoPE scaling below, at and beyond the original length vs one-shot transformers
+// (golden/rope/logits.json).
 #include "models/io/json_file.h"
 #include "tests/engine/engine_test_util.h"
 
@@ -14,7 +14,7 @@ TEST(RopeLogits, EveryScalingAtEveryLength) {
   const auto all_tokens = golden["tokens"].get<std::vector<int32_t>>();
   CpuBackend backend(2);
   SessionOptions options = f32_session();
-  options.rope_steps = 0;  // transformers' dynamic scale is that of the length itself
+  options.rope_steps = 0;  // transformers scales by the exact length
   ASSERT_GE(golden["cases"].size(), 40U);
   for (const auto& test : golden["cases"]) {
     const auto n = test["length"].get<size_t>();

@@ -23,7 +23,6 @@ RopeScaling rope_of(const json& scaling = nullptr) {
   return read_rope(JsonFields({{"rope_theta", 1e4}, {"rope_scaling", scaling}}, "config.json"), defaults);
 }
 
-// What options are refused with, as an exception of that type.
 template <class Exception>
 std::string refusal_of(const RopeOptions& options) {
   try {
@@ -34,7 +33,7 @@ std::string refusal_of(const RopeOptions& options) {
   return "accepted";
 }
 
-TEST(RopeOptions, WordsOfPeople) {
+TEST(RopeOptions, AcceptsCommonWords) {
   EXPECT_EQ(parse_rope_type("none"), RopeType::kDefault);
   EXPECT_EQ(parse_rope_type("YaRN"), RopeType::kYarn);
   EXPECT_EQ(parse_rope_type("Dynamic-YaRN"), RopeType::kDynamicYarn);
@@ -50,13 +49,13 @@ TEST(RopeOptions, AScalingStartsFromItsDefaults) {
   const auto plain = [&](const char* type, double factor, int64_t l0, json more = json::object()) {
     more.update({{"rope_type", type}, {"factor", factor}, {"original_max_position_embeddings", l0}});
     RopeScaling rope = rope_of(more);
-    rope.original_ctx = l0;  // which dynamic scaling takes from options alone
+    rope.original_ctx = l0;  // dynamic scaling reads original_ctx from options only
     return rope;
   };
   const json llama3 = {{"low_freq_factor", 1}, {"high_freq_factor", 4}}, beta = {{"beta_fast", 16}};
   RopeScaling other_theta = rope_of();
   other_theta.theta = 5e5;
-  // A model's own object of RoPE, options, and what they come to.
+  // A model's RoPE object, options, and their result.
   const std::tuple<json, RopeOptions, RopeScaling> table[] = {
       {nullptr, {}, rope_of()},
       {yarn, {}, rope_of(yarn)},
@@ -111,7 +110,7 @@ TEST_F(RopeOptionsFile, HoldsAnObjectOrAConfig) {
   EXPECT_EQ(rope.original_ctx, 8192);
   EXPECT_EQ(resolve_rope(rope_of(), with({{"rope_scaling", object}})), rope);
   EXPECT_EQ(resolve_rope(rope_of(), with({{"rope_parameters", object}})), rope);
-  // Other options beat the file's, whose original length alone would be beyond the model's.
+  // Other options override the file, whose original length alone would exceed the model's.
   json beyond = object;
   beyond["original_max_position_embeddings"] = 32768;
   EXPECT_THROW(resolve_rope(rope_of(), with(beyond)), Error);
@@ -144,7 +143,7 @@ TEST_F(RopeOptionsFile, ErrorsNameTheFile) {
   expect(both, "");
 }
 
-// Every preset works with a model whose geometry it fits.
+// Every preset works with a model of matching geometry.
 TEST(RopePresets, AllOfThemLoad) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(source_dir() / "configs/rope")) {

@@ -28,7 +28,7 @@ RopeScaling model(RopeType type, int64_t dim, int64_t l0, double theta = 1e4) {
   return rope;
 }
 
-// Tags open and close in order, and every quote is closed within its tag.
+// Tags open and close in order; every quote closes within its tag.
 void expect_well_formed(const std::string& svg) {
   std::vector<std::string> open;
   size_t at = 0;
@@ -51,7 +51,7 @@ void expect_well_formed(const std::string& svg) {
   EXPECT_EQ(svg.rfind("<svg ", 0), 0U);
 }
 
-// Everything is inside the picture: numbers finite, labels and curves between its edges.
+// Numbers are finite; labels and curves lie inside the picture.
 void expect_inside(const std::string& svg) {
   EXPECT_FALSE(names(svg, "nan"));
   EXPECT_FALSE(names(svg, "inf"));
@@ -71,7 +71,7 @@ void expect_inside(const std::string& svg) {
   EXPECT_GE(points["L"], 100);
 }
 
-TEST(RopeSvg, IsWholeForEveryTypeAndShape) {
+TEST(RopeSvg, IsWellFormedForEveryTypeAndShape) {
   for (const char* name : {"default", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn", "llama3",
                            "longrope", "proportional", "yarn-radix", "dynamic-yarn-radix"}) {
     for (const auto& [dim, l0] : {std::pair<int64_t, int64_t>(8, 512), {128, 8192}, {64, 131072}, {4, 2}}) {
@@ -82,7 +82,7 @@ TEST(RopeSvg, IsWholeForEveryTypeAndShape) {
     }
   }
   expect_inside(rope_svg(model(RopeType::kLinear, 2, 4096), 4096));
-  for (const double share : {0.1, 0.25, 0.3}) {  // 0.3 of 16 is no even number of dimensions
+  for (const double share : {0.1, 0.25, 0.3}) {  // 0.3 of 16 is not an even number
     RopeScaling rope = model(RopeType::kProportional, 16, 4096);
     rope.partial_rotary_factor = std::max(share, 0.125);
     expect_inside(rope_svg(rope, 4096));
@@ -97,7 +97,7 @@ TEST(RopeSvg, NamesTheScalingsAndTheChosenOne) {
   EXPECT_TRUE(names(rope_svg(model(RopeType::kLongRope, 64, 4096), 8192), "longrope"));
 }
 
-TEST(RopeDecay, IsOneAtZeroAndTheBoundByHand) {
+TEST(RopeDecay, IsOneAtZeroAndMatchesTheFormula) {
   EXPECT_DOUBLE_EQ(rope_decay({1.0, 0.1, 0.01}, 0.0), 1.0);
   EXPECT_DOUBLE_EQ(sinusoidal_score(sinusoidal_frequencies(16), 0.0), 1.0);
   // d = 4: |e^{im}| + |e^{im} + e^{imf}| over 3, the second 2 |cos(m (1 - f) / 2)|.
@@ -106,7 +106,7 @@ TEST(RopeDecay, IsOneAtZeroAndTheBoundByHand) {
               1e-15);
 }
 
-// The reason why linear interpolation loses short distances: it moves the whole curve by the factor.
+// Linear interpolation loses short distances: it stretches the whole curve by the factor.
 TEST(RopeDecay, LinearStretchesTheCurve) {
   const auto rope = model(RopeType::kLinear, 128, 4096);
   for (const double m : {1.0, 10.0, 1000.0}) {

@@ -18,7 +18,6 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // softmax: 0.6, 0.3, 0.1
 const std::array<float, 3> kLogits = {std::log(0.6F), std::log(0.3F), std::log(0.1F)};
 
-// A sampler on the CPU, where logits are host memory.
 class HostSampler {
  public:
   explicit HostSampler(const SamplerOptions& options) : options_(options), sampler_(options, cpu_) {}
@@ -47,7 +46,7 @@ std::map<int32_t, int> histogram(SamplerOptions options, int draws) {
   return counts;
 }
 
-TEST(Sampler, NothingFiniteIsAnError) {
+TEST(Sampler, NonFiniteLogitsAreAnError) {
   HostSampler sampler({});
   EXPECT_THROW(sampler.sample(std::array{kNan, kNan}, {}), Error);
   EXPECT_THROW(sampler.sample(std::array{-kInf, -kInf}, {}), Error);
@@ -56,7 +55,7 @@ TEST(Sampler, NothingFiniteIsAnError) {
 
 TEST(Sampler, TemperatureSharpensAndFlattens) {
   SamplerOptions options;
-  options.temperature = 0.5F;  // probabilities squared, normalised: 0.36 / 0.46
+  options.temperature = 0.5F;  // squared, normalised probabilities: 0.36 / 0.46
   EXPECT_NEAR(histogram(options, 100000).at(0) / 1e5, 0.36 / 0.46, 0.005);
 }
 
@@ -65,12 +64,12 @@ TEST(Sampler, TopKTopPAndMinPCut) {
   options.top_k = 2;
   EXPECT_EQ(histogram(options, 1000).count(2), 0U);
   options = {};
-  options.top_p = 0.59F;  // the first alone reaches it
+  options.top_p = 0.59F;  // the first token alone reaches it
   EXPECT_EQ(histogram(options, 1000).size(), 1U);
   options.top_p = 0.61F;
   EXPECT_EQ(histogram(options, 1000).size(), 2U);
   options = {};
-  options.min_p = 0.4F;  // of the largest, 0.24
+  options.min_p = 0.4F;  // relative to the largest, 0.24
   EXPECT_EQ(histogram(options, 1000).size(), 2U);
 }
 

@@ -1,4 +1,4 @@
-// Caches of f16 whose keys are beyond it: one line says so, and what helps.
+// f16 caches whose keys exceed f16: one warning with a remedy.
 #include "engine/lariat.h"
 #include "models/safetensors.h"
 #include "tests/engine/engine_test_util.h"
@@ -8,8 +8,7 @@ namespace {
 
 constexpr KvDTypes kOfBf16{.keys = DType::kBF16}, kOfF32{.keys = DType::kF32, .values = DType::kF32};
 
-// The golden checkpoint llama_gqa in `dir` with keys 1e5 times as large, most of them beyond f16, and queries
-// as much smaller: the same model, as scores are products of the two.
+// Writes llama_gqa with keys times 1e5, most beyond f16, and queries divided by 1e5: the same model.
 void write_large_keys(const std::filesystem::path& dir) {
   const std::filesystem::path from = checkpoint_dir("llama_gqa");
   std::filesystem::copy_file(from / "config.json", dir / "config.json");
@@ -26,7 +25,7 @@ void write_large_keys(const std::filesystem::path& dir) {
   writer.finish();
 }
 
-// For how many of the golden tokens the likeliest next one is that of transformers.
+// Number of golden tokens whose argmax equals transformers'.
 int64_t golden_argmaxes(std::span<const float> logits) {
   const Tensors golden = open_safetensors_file(checkpoint_dir("llama_gqa") / "golden.safetensors");
   const std::vector<float> expected = float_tensor(golden, "logits");
@@ -50,7 +49,7 @@ class SaturatedKeys : public FolderTest {
     if (!quiet) options.warn = [this](const std::string& line) { told_.push_back(line); };
     return Engine::open(dir_, options);
   }
-  // For how many golden tokens the next one is right; those from `decoded` on are read one by one.
+  // Number of correct argmaxes; tokens from `decoded` on are decoded one at a time.
   int64_t right(const Engine& engine, size_t decoded) {
     Session session = engine.session();
     return golden_argmaxes(all_logits(session, ids_, decoded));
@@ -61,7 +60,7 @@ class SaturatedKeys : public FolderTest {
   std::vector<std::string> told_;
 };
 
-TEST_F(SaturatedKeys, AreToldOfOnce) {
+TEST_F(SaturatedKeys, WarnOnce) {
   for (const size_t decoded : {ids_.size(), size_t{8}}) {
     told_.clear();
     const Engine engine = open();
@@ -76,7 +75,7 @@ TEST_F(SaturatedKeys, AreToldOfOnce) {
   EXPECT_EQ(told_.size(), 1U);
 }
 
-TEST_F(SaturatedKeys, OfADecodeAreToldOfAtTheEnd) {
+TEST_F(SaturatedKeys, OfADecodeWarnAtTheEnd) {
   const Engine engine = open();
   {
     Session session = engine.session();
@@ -96,8 +95,8 @@ TEST_F(SaturatedKeys, FitIntoWiderDtypes) {
   EXPECT_EQ(told_.size(), 0U);
 }
 
-// What others on the backend came to is not this session's.
-TEST_F(SaturatedKeys, AreThoseOfTheSession) {
+// Another session's findings on the same backend are not reported.
+TEST_F(SaturatedKeys, BelongToTheSession) {
   const Engine engine = open();
   const Model plain = open_f32(checkpoint_dir("llama_gqa"), *engine.backend);
   right(engine, ids_.size());

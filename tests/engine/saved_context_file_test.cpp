@@ -1,5 +1,4 @@
-// The file of a saved context: what it looks like, what of it is refused, and what becomes of it when saving
-// does not come to its end.
+// The file of a saved context: its format, refused files, and interrupted saves.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -37,7 +36,7 @@ class ContextFile : public OnLlama {
     save_context(session, sequence, tokens_, file);
   }
 
-  // One line that begins with the name of the file, or "" when it is loaded.
+  // One line that begins with the file's name; "" if the file loads.
   std::string refusal(const SessionOptions& options, const Model& model, const fs::path& file) {
     Session session(model, backend_, options);
     const std::string what = error_of([&] { load_context(session, file); });
@@ -68,7 +67,7 @@ class ContextFile : public OnLlama {
   uint64_t header_bytes_ = 0;
 };
 
-TEST_F(ContextFile, IsASafetensorsFileThatOthersRead) {
+TEST_F(ContextFile, IsAnOrdinarySafetensorsFile) {
   EXPECT_EQ((8 + header_bytes_) % 4096, 0U);
   const Tensors file = open_safetensors_file(file_);
   EXPECT_EQ(file.all().size(), 2U * 2 * 2 + 5);
@@ -80,7 +79,7 @@ TEST_F(ContextFile, IsASafetensorsFileThatOthersRead) {
   }
   EXPECT_EQ(file.check("inv_freq", {8}).dtype, "F64");
   EXPECT_EQ(file.check("tokens", {300}).dtype, "I32");
-  // Positions 300 and on are of no token.
+  // Positions from 300 on are unused.
   const auto values = float_tensor(file, "page.1.layer.1.values");
   for (int64_t head = 0; head < 2; ++head) {
     for (int64_t position = 300; position < 2 * kKvPage; ++position) {
@@ -91,13 +90,13 @@ TEST_F(ContextFile, IsASafetensorsFileThatOthersRead) {
   }
 }
 
-TEST_F(ContextFile, IsTheSameEveryTime) {
+TEST_F(ContextFile, IsReproducible) {
   Session session(model_, backend_, options_);
   save(session, dir_ / "again");
   EXPECT_EQ(slurp(dir_ / "again"), bytes_);
 }
 
-// Cut anywhere: in the length of the header, in the header, between and inside tensors, before the last byte.
+// Truncated anywhere: header length, header, between and inside tensors, before the last byte.
 TEST_F(ContextFile, CutShortIsRefused) {
   const size_t data = 8 + header_bytes_;
   for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{100}, data - 1,
@@ -109,8 +108,7 @@ TEST_F(ContextFile, CutShortIsRefused) {
   EXPECT_EQ(refusal_of_bytes(bytes_), "");
 }
 
-// One bit of each byte: of all of the header, and of some of the data, those of the short tensors behind the
-// pages among them.
+// Flips one bit per byte: all of the header, parts of the data, and the short tensors after the pages.
 TEST_F(ContextFile, ChangedAnywhereIsRefused) {
   const Session session(model_, backend_, options_);
   const ContextExpectations expected = expectations(session);
@@ -129,8 +127,8 @@ TEST_F(ContextFile, ChangedAnywhereIsRefused) {
   }
 }
 
-// A shape with a 0 in it may claim any size without a byte of data: nothing is allocated for it.
-TEST_F(ContextFile, HugeListsOfNothingAreRefused) {
+// A shape with a 0 may claim any size without data: nothing is allocated for it.
+TEST_F(ContextFile, HugeEmptyListsAreRefused) {
   const auto header = nlohmann::json::parse(bytes_.substr(8, header_bytes_));
   const auto forged = [&](int64_t length, const nlohmann::json& tokens, const nlohmann::json& positions) {
     nlohmann::json changed = {{"__metadata__", header["__metadata__"]}};
@@ -148,7 +146,7 @@ TEST_F(ContextFile, HugeListsOfNothingAreRefused) {
   EXPECT_TRUE(names(forged(0, nlohmann::json::array(), {0, 3}), "tokens"));
 }
 
-// A file whose checksums are right, and which says what a saved context of this model never says.
+// The checksums are right, but this model's contexts never have these contents.
 TEST_F(ContextFile, WithPositionsOfMropeForAModelWithoutIsRefused) {
   const Session session(model_, backend_, options_);
   ContextRecord record = parse_saved_context(std::as_bytes(std::span(bytes_)), file_, expectations(session));
@@ -174,7 +172,7 @@ TEST_F(ContextFile, WithPositionsOfMropeForAModelWithoutIsRefused) {
   EXPECT_TRUE(names(refusal(dir_ / "placed"), "M-RoPE"));
 }
 
-TEST_F(ContextFile, OfSomethingElseIsRefused) {
+TEST_F(ContextFile, OtherFilesAreRefused) {
   for (const fs::path& other :
        {model_dir_ / "model.safetensors", model_dir_ / "config.json", dir_ / "none", dir_})
     EXPECT_NE(refusal(other), "") << other;
@@ -183,10 +181,9 @@ TEST_F(ContextFile, OfSomethingElseIsRefused) {
   EXPECT_NE(refusal_of_bytes(other), "");
 }
 
-TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
+TEST_F(ContextFile, OtherModelsAndTokenizersAreRefused) {
   const Model other = open_f32(checkpoint_dir("llama_mha"), backend_);
   EXPECT_NE(refusal(options_, other, file_), "");
-  // One weight of the same model.
   const fs::path copy = dir_ / "model";
   fs::copy(model_dir_, copy);
   std::string weights = slurp(copy / "model.safetensors");
@@ -203,8 +200,8 @@ TEST_F(ContextFile, OfAnotherModelOrTokenizerIsRefused) {
   EXPECT_EQ(refusal(options_, same, file_), "");
 }
 
-// A config may change its scaling, but nothing else that shapes the computation.
-TEST_F(ContextFile, OfAModelWithAnEditedConfig) {
+// A config may change its scaling, but nothing else that affects the computation.
+TEST_F(ContextFile, LoadsUnderAConfigWithAnotherScaling) {
   const fs::path copy = dir_ / "model";
   fs::copy(model_dir_, copy);
   auto config = nlohmann::json::parse(slurp(copy / "config.json"));
@@ -217,7 +214,7 @@ TEST_F(ContextFile, OfAModelWithAnEditedConfig) {
   EXPECT_NE(refusal(options_, open_f32(copy, backend_), file_), "");
 }
 
-TEST_F(ContextFile, OfAMethodWithoutAStretchIsRefused) {
+TEST_F(ContextFile, MethodsWithoutAStretchAreRefused) {
   options_.positions = parse_position_method("dca/chunk=48/window=16", 64, 0);
   Session session(model_, backend_, options_);
   save(session, dir_ / "method");
@@ -230,7 +227,7 @@ TEST_F(ContextFile, OfAMethodWithoutAStretchIsRefused) {
   }
 }
 
-TEST_F(ContextFile, ForOtherDtypesIsRefused) {
+TEST_F(ContextFile, OtherDtypesAreRefused) {
   EXPECT_TRUE(names(refusal(f32_session(), model_, file_), "f16 | f32"));
   const Model q8 = load_model(model_dir_, load_config(model_dir_), backend_, DType::kQ8);
   EXPECT_TRUE(names(refusal(options_, q8, file_), "f32 | q8"));
@@ -265,7 +262,7 @@ TEST_F(ContextFile, NeedsTheTokensOfItsCache) {
   EXPECT_EQ(files(), 1);
 }
 
-// A limit on the size of files fails the write as a full disk does: in the header, in a page, at the end.
+// A file size limit acts like a full disk: in the header, in a page, at the end.
 TEST_F(ContextFile, AFullDiskLeavesTheOldFile) {
   std::signal(SIGXFSZ, SIG_IGN);
   Session session(model_, backend_, f32_session());
@@ -285,7 +282,7 @@ TEST_F(ContextFile, AFullDiskLeavesTheOldFile) {
   EXPECT_THROW(save(session, dir_), Error);
 }
 
-// Ends the process, as kill -9 does, when the second page is copied out: in the middle of a save.
+// Ends the process like kill -9 while a save copies its second page.
 class KilledWhileSaving final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
@@ -311,7 +308,7 @@ TEST_F(ContextFile, KilledWhileSavingLeavesTheOldFile) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-  EXPECT_EQ(files(), 2) << "what it had written stands beside it";
+  EXPECT_EQ(files(), 2) << "the partial file remains next to the old file";
   EXPECT_EQ(slurp(file_), bytes_);
   EXPECT_EQ(refusal(file_), "");
   Session again(model_, backend_, options_);
@@ -319,7 +316,7 @@ TEST_F(ContextFile, KilledWhileSavingLeavesTheOldFile) {
   EXPECT_EQ(slurp(file_), bytes_);
 }
 
-// Somebody cuts the file short while its pages are a cache: one line that names it, as for weights.
+// Truncates the file while it backs a cache: one line names the file, as for weights.
 TEST_F(ContextFile, CutShortWhileInUseEndsTheProgramWithOneLine) {
   const fs::path said = dir_ / "said";
   const pid_t child = fork();
@@ -342,8 +339,7 @@ TEST_F(ContextFile, CutShortWhileInUseEndsTheProgramWithOneLine) {
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
 }
 
-// Every single bit counts, and so do order and length.
-TEST(Checksum, OfEveryBit) {
+TEST(Checksum, CoversEveryBit) {
   std::string text(200, 'a');
   const auto sum = [](std::string_view of) { return checksum(std::as_bytes(std::span(of))); };
   std::vector<uint64_t> sums = {sum(text), sum(text + 'a'), sum(text.substr(1)), sum(text + '\0'), sum("")};

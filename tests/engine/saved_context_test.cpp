@@ -1,5 +1,5 @@
-// A context that was saved and loaded goes on as if it had never been away, and under another scaling as
-// docs/saved-contexts.md says.
+// A saved and loaded context continues bitwise identically, or under another scaling
+// (docs/saved-contexts.md).
 #include "engine/contexts/saved_context.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ constexpr size_t kSaved = 400, kMore = 40;
 
 struct Away {
   const char* checkpoint;
-  const char* scaling;  // "": the model's own
+  const char* scaling;  // "": the model's own scaling
   DType keys, values;
 };
 
@@ -30,7 +30,7 @@ SessionOptions options_of(const Away& away, const Model& model) {
   return options;
 }
 
-// Bit for bit: nothing of what a token sees has changed.
+// Bitwise identical: every visible key and value is unchanged.
 TEST_P(ContextAway, GoesOnAsIfItHadNotBeen) {
   CpuBackend backend(1);
   const auto dir = checkpoint_dir(GetParam().checkpoint);
@@ -58,8 +58,7 @@ TEST_P(ContextAway, GoesOnAsIfItHadNotBeen) {
   EXPECT_EQ(slurp(dir_ / "context"), saved) << "the file was changed";
 }
 
-// MLA, a scale that takes a step between 400 and 440 tokens, layers with a RoPE of their own or a window,
-// ALiBi, 16-bit caches.
+// MLA; a scale step between 400 and 440 tokens; layers with another RoPE or a window; ALiBi; 16-bit caches.
 INSTANTIATE_TEST_SUITE_P(Cases, ContextAway,
                          testing::Values(Away{"llama_gqa", "", DType::kF32, DType::kF32},
                                          Away{"llama_gqa", "", DType::kF16, DType::kF32},
@@ -80,7 +79,6 @@ INSTANTIATE_TEST_SUITE_P(Cases, ContextAway,
 
 class Context : public OnLlama {
  protected:
-  // The first n of `tokens`, read and saved.
   void save(Session& session, const std::string& name, std::span<const int32_t> tokens) {
     Sequence sequence = session.new_sequence();
     prefill(session, sequence, tokens);
@@ -102,13 +100,13 @@ TEST_F(Context, OnTheReferenceBackend) {
   EXPECT_EQ(decode_logits(session, context.sequence, tail), decode_logits(session, sequence, tail));
 }
 
-// Positions of three parts, some of them of tokens that are still to come.
+// M-RoPE positions, some of tokens that follow later.
 TEST_F(Context, WithPlacedTokens) {
   const auto dir = checkpoint_dir("qwen2_vl");
   const Model model = open_f32(dir, backend_);
   Session session(model, backend_, scaled_session(model, "dynamic-yarn"));
   const auto tokens = some_tokens(150, model.spec.vocab_size);
-  std::vector<int32_t> positions;  // ten words, an image of six rows and eight columns, words
+  std::vector<int32_t> positions;  // ten words, an image of 6 x 8, words
   for (int32_t i = 0; i < 10; ++i) positions.insert(positions.end(), 3, i);
   for (int32_t i = 0; i < 48; ++i) positions.insert(positions.end(), {10, 10 + i / 8, 10 + i % 8});
   for (const size_t n : {size_t{30}, size_t{90}}) {
@@ -125,12 +123,12 @@ TEST_F(Context, WithPlacedTokens) {
   }
 }
 
-// The last token is read again for its logits: it and those behind it stay where they were placed.
-TEST_F(Context, ReadsPlacedTokensAgain) {
+// The last token is decoded again for its logits; its position and the following positions stay.
+TEST_F(Context, DecodesPlacedTokensAgain) {
   const Model model = open_f32(checkpoint_dir("qwen2_vl"), backend_);
   Session session(model, backend_, f32_session());
   const auto tokens = some_tokens(40, model.spec.vocab_size);
-  std::vector<int32_t> positions;  // an image of six rows and six columns
+  std::vector<int32_t> positions;  // an image of 6 x 6
   for (int32_t i = 0; i < 36; ++i) positions.insert(positions.end(), {0, i / 6, i % 6});
   for (const size_t n : {size_t{20}, size_t{36}, size_t{40}}) {
     Sequence sequence = session.new_sequence(), again = session.new_sequence();
@@ -145,7 +143,7 @@ TEST_F(Context, ReadsPlacedTokensAgain) {
   }
 }
 
-// The saved sequence shares its pages; the loaded one is shared, cut back and saved again.
+// The saved sequence shares its pages; the loaded one is forked, truncated and saved again.
 TEST_F(Context, OfForks) {
   const auto tokens = some_tokens(330, model_.spec.vocab_size);
   const auto head = std::span(tokens).first(300), tail = std::span(tokens).subspan(300);
@@ -163,11 +161,11 @@ TEST_F(Context, OfForks) {
   save_context(session, context.sequence, head, dir_ / "again");
   SavedContext again = load(session, "again");
   EXPECT_EQ(again.tokens, context.tokens);
-  // Cut back behind a scale step, its keys went through two more re-rotations.
+  // Truncated past a scale step: its keys went through two more re-rotations.
   EXPECT_LE(max_abs_difference(decode_logits(session, again.sequence, tail), expected), 1e-4);
 }
 
-TEST_F(Context, SavesOverTheFileThatItWasLoadedFrom) {
+TEST_F(Context, CanOverwriteItsFile) {
   const auto tokens = some_tokens(310, model_.spec.vocab_size);
   const auto head = std::span(tokens).first(300), tail = std::span(tokens).subspan(300);
   Session session(model_, backend_, f32_session());
@@ -190,7 +188,7 @@ TEST_F(Context, OfNoTokens) {
   EXPECT_EQ(decode_logits(session, context.sequence, tokens), decode_logits(session, fresh, tokens));
 }
 
-// The pages are those of the file: loading, and reading on within the last page, allocates none.
+// Pages are memory-mapped: loading, and decoding within the last page, allocates none.
 TEST_F(Context, IsMappedAndNotCopied) {
   ForwardingBackend counting(backend_);
   Session session(model_, counting, f32_session());
@@ -208,8 +206,8 @@ TEST_F(Context, IsMappedAndNotCopied) {
   EXPECT_EQ(session.pool().pages(), in_use);
 }
 
-// The cache is full before it: kKvPage tokens, whose pages hold no more.
-TEST_F(Context, OfATextWhoseLastTokenNothingHasRead) {
+// The cache is full before the last token: kKvPage tokens fill their pages.
+TEST_F(Context, WithAnUnreadLastToken) {
   const auto tokens = some_tokens(kKvPage + 1, model_.spec.vocab_size);
   Session session(model_, backend_, f32_session());
   Sequence sequence = session.new_sequence();
@@ -224,7 +222,7 @@ TEST_F(Context, OfATextWhoseLastTokenNothingHasRead) {
   EXPECT_EQ(decode_logits(session, context.sequence, last), decode_logits(session, sequence, last));
 }
 
-TEST_F(Context, KeepsWhatItExpects) {
+TEST_F(Context, ExpectsTheSavedLength) {
   const auto tokens = some_tokens(100, model_.spec.vocab_size);
   Session session(model_, backend_, scaled_session(model_, "dynamic"));
   Sequence sequence = session.new_sequence();
@@ -236,9 +234,7 @@ TEST_F(Context, KeepsWhatItExpects) {
   EXPECT_EQ(decode_logits(session, context.sequence, tokens), decode_logits(session, sequence, tokens));
 }
 
-// --- another scaling ---
-
-TEST_F(Context, AStaleCacheLeavesItsKeysAndIsNotSaved) {
+TEST_F(Context, AStaleCacheKeepsItsKeysAndIsNotSaved) {
   const auto tokens = some_tokens(100, model_.spec.vocab_size);
   Session yarn(model_, backend_, scaled_session(model_, "yarn", 4));
   save(yarn, "context", tokens);
@@ -252,12 +248,11 @@ TEST_F(Context, AStaleCacheLeavesItsKeysAndIsNotSaved) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "stale"));
 }
 
-// The table of docs/saved-contexts.md: 400 tokens read under one scaling, 40 more under another. Error of
-// their logits, relative to the logits' own size, against
-//   unrotated  the same context, saved as keys that are not rotated and rotated afresh under the new scaling:
-//              what re-rotating must give, up to rounding
-//   read anew  the context read again under the new scaling: another thing in every layer but the first,
-//              whose keys and values were made of what attention saw under the old frequencies
+// The table of docs/saved-contexts.md: 400 tokens prefilled under one scaling, 40 more decoded under another.
+// Relative error of the logits against:
+//   unrotated  saved unrotated keys, rotated under the new scaling: equals re-rotation up to rounding
+//   read anew  a new prefill under the new scaling: differs in every layer but the first, whose inputs are
+//              embeddings
 TEST_F(Context, TableOfScalings) {
   UnrotatedBackend unrotated(backend_);
   const auto tokens = some_tokens(kSaved + kMore, model_.spec.vocab_size);
@@ -290,10 +285,10 @@ TEST_F(Context, TableOfScalings) {
     const double to_anew = relative_error(got, anew);
     std::printf("| %s | %s | %.1e | %.1e | %.1e | %.1e |\n", words(change.from, change.from_factor).c_str(),
                 words(change.to, change.to_factor).c_str(), f32, f16, bf16, to_anew);
-    EXPECT_LE(f32, 2e-6);   // some rounding of f32, as of the caches in docs/context-extension.md
-    EXPECT_LE(f16, 2e-3);   // of f16: 2^-11 for each of three roundings of every key
-    EXPECT_LE(bf16, 2e-2);  // of bf16: 2^-8 likewise
-    EXPECT_GT(to_anew, 100 * f32) << "deeper layers must know the old frequencies";
+    EXPECT_LE(f32, 2e-6);   // f32 rounding, as for the caches in docs/context-extension.md
+    EXPECT_LE(f16, 2e-3);   // f16: 2^-11 for each of three roundings of every key
+    EXPECT_LE(bf16, 2e-2);  // bf16: 2^-8 likewise
+    EXPECT_GT(to_anew, 100 * f32) << "deeper layers depend on the old frequencies";
   }
 }
 

@@ -2,7 +2,6 @@
 #include "engine/contexts/saved_context.h"
 #include "tests/engine/engine_test_util.h"
 
-// Sessions, tokens and logits for the tests of saved contexts.
 namespace lariat::test {
 
 inline std::vector<int32_t> some_tokens(size_t n, int64_t vocab, uint64_t state = 7) {
@@ -24,7 +23,6 @@ inline SessionOptions scaled_session(const Model& model, const std::string& scal
   return session;
 }
 
-// The logits of tokens that are decoded one by one.
 inline std::vector<float> decode_logits(Session& session, Sequence& sequence,
                                         std::span<const int32_t> tokens) {
   std::vector<float> all;
@@ -35,7 +33,6 @@ inline std::vector<float> decode_logits(Session& session, Sequence& sequence,
   return all;
 }
 
-// The error of logits relative to their size.
 inline double relative_error(std::span<const float> got, std::span<const float> expected) {
   double error = 0, size = 0;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -51,7 +48,7 @@ struct Change {
   const char* to;
   double to_factor;
 };
-// All ways between a static and a dynamic scaling and none, and back.
+// Every change between no, static and dynamic scaling.
 inline constexpr Change kScalingChanges[] = {
     {"yarn", 4, "dynamic-yarn", 0}, {"dynamic-yarn", 0, "yarn", 4}, {"none", 0, "yarn", 8},
     {"yarn", 4, "none", 0},         {"linear", 2, "dynamic", 0},    {"dynamic", 0, "dynamic-yarn", 0}};

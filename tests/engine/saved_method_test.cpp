@@ -9,10 +9,10 @@
 namespace lariat::test {
 namespace {
 
-// A text that a method carries: its second keys, pages that it has dropped, a stretch that moves between 900
-// and 1200 tokens, with keys whose frequencies follow the length or do not.
+// A context whose method stores second keys, drops pages, or stretches between 900 and 1200 tokens; its keys'
+// frequencies follow the length or not.
 class MethodAway : public OnLlama, public testing::WithParamInterface<const char*> {};
-class KeysAway : public MethodAway {};  // without a method, too
+class KeysAway : public MethodAway {};  // also without a method
 class FarAway : public OnLlama {};
 
 TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
@@ -34,10 +34,10 @@ TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
     SavedContext context = load_context(later, dir_ / "context");
     EXPECT_EQ(context.sequence.cache().bytes(), bytes);
     EXPECT_EQ(decode_logits(later, context.sequence, tail), expected) << scaling;
-    context.sequence.truncate(1150);  // and some tokens back, as they were
+    context.sequence.truncate(1150);  // rollback
     sequence.truncate(1150);
     EXPECT_EQ(decode(later, context.sequence, 7)[0], decode(session, sequence, 7)[0]);
-    // What was dropped is not there later either.
+    // Dropped pages stay dropped.
     if (bytes < 4 * session.pool().geometry().page_bytes) {
       SavedContext again = load_context(later, dir_ / "context");
       again.sequence.truncate(500);
@@ -52,9 +52,9 @@ TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
   }
 }
 
-// The keys of layer 0 are made of embeddings, which know no scaling: after the re-rotation they, also second
-// ones, are those of a cache made under the new scaling.
-TEST_P(KeysAway, UnderAnotherScalingLayer0HasTheKeysMadeUnderIt) {
+// Layer 0's keys, second ones included, depend on embeddings only: re-rotated keys equal a new prefill's
+// keys.
+TEST_P(KeysAway, ReRotatedLayer0EqualsANewPrefill) {
   const auto tokens = some_tokens(400, model_.spec.vocab_size);  // a full page
   const bool none = std::string(GetParam()) == "none";
   for (const Change& change : kScalingChanges) {

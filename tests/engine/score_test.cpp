@@ -1,4 +1,4 @@
-// Scores of continuations: transformers' numbers, whatever is shared, and with how much of it read.
+// Log-likelihoods of continuations equal transformers', whatever prefixes are shared.
 #include "engine/eval/measure/score.h"
 
 #include <numeric>
@@ -11,9 +11,9 @@
 namespace lariat::test {
 namespace {
 
-constexpr double kLogprobTolerance = 1e-4;  // float32 transformers is itself rounded
+constexpr double kLogprobTolerance = 1e-4;  // float32 transformers rounds too
 
-TEST(GoldenScore, ContinuationsAsTransformersAndTheHarness) {
+TEST(GoldenScore, EqualsTransformersAndTheHarness) {
   const Engine engine = Engine::open(demo_dir(), {.device = "cpu", .dtype = DType::kF32});
   SessionOptions options = engine.session_options;
   options.k_dtype = options.v_dtype = DType::kF32;
@@ -49,14 +49,14 @@ class Score : public testing::Test {
  protected:
   Score() : backend_(2), model_(open_f32(checkpoint_dir("llama_gqa"), backend_)) {}
 
-  // The first `shared` tokens of one text, then `own` of another; the last `scored` of them are.
+  // `shared` tokens of one text, then `own` tokens of another; scores the last `scored` tokens.
   ScoredText text(size_t shared, size_t own, uint64_t which, size_t scored, uint64_t beginning = 7) const {
     std::vector<int32_t> tokens = some_tokens(shared, model_.spec.vocab_size, beginning);
     const auto rest = some_tokens(own, model_.spec.vocab_size, 100 + which);
     tokens.insert(tokens.end(), rest.begin(), rest.end());
     return {tokens, std::ssize(tokens) - static_cast<int64_t>(scored), 0, {}};
   }
-  // By logits of the whole text read alone.
+  // Reference: logits of the whole text, prefilled alone.
   std::vector<double> by_hand(const SessionOptions& options, const ScoredText& text) {
     Session session(model_, backend_, options);
     const std::span<const int32_t> tokens(text.tokens);
@@ -86,9 +86,9 @@ class Score : public testing::Test {
   const Model model_;
 };
 
-// Beginnings of several lengths, repeated texts, and one that is the beginning of another. A dynamic scale
-// moves at 64 and 77 tokens: what is shared across that would be far off.
-TEST_F(Score, WhatIsSharedIsAsIfReadAlone) {
+// Prefixes of several lengths, repeated texts, a text that is another's prefix. A dynamic scale changes at 64
+// and 77 tokens: a prefix shared across a change would be far off.
+TEST_F(Score, SharingPrefixesChangesNothing) {
   for (const char* scaling : {"none", "dynamic-yarn", "dynamic"}) {
     SCOPED_TRACE(scaling);
     const SessionOptions options = scaled_session(model_, scaling, *scaling == 'd' ? 4.0 : 0);
@@ -103,12 +103,12 @@ TEST_F(Score, WhatIsSharedIsAsIfReadAlone) {
   }
 }
 
-TEST_F(Score, ABeginningIsReadOnce) {
+TEST_F(Score, APrefixIsPrefilledOnce) {
   Session session(model_, backend_, f32_session());
   const SavedContext nothing{session.new_sequence(), {}};
   Scorer scorer(session, nothing, 0);
   int64_t tokens = 0;
-  // Each text has 5 tokens of its own: four of them are read.
+  // Each text has 5 tokens of its own; four are prefilled.
   for (uint64_t call = 0; call < 5; ++call) {
     std::vector<ScoredText> texts;
     for (uint64_t i = 0; i < 100; ++i) texts.push_back(text(300, 5, 1000 * call + i, 5));
@@ -116,7 +116,7 @@ TEST_F(Score, ABeginningIsReadOnce) {
     tokens += 100 * 304;
   }
   EXPECT_EQ(scorer.tokens(), tokens);
-  // All the first choices stand at the last shared token, whose logits later calls and portions want again.
+  // Later calls and portions need the logits of the last shared token again.
   EXPECT_GE(scorer.read(), 300 + 500 * 3);
   EXPECT_LE(scorer.read(), 300 + 500 * 4 + 10);
   const int64_t before = scorer.read();
@@ -125,7 +125,7 @@ TEST_F(Score, ABeginningIsReadOnce) {
   EXPECT_EQ(scorer.read(), before + 22);
 }
 
-// What texts leave behind does not grow with their number.
+// Memory does not grow with the number of texts.
 TEST_F(Score, KeepsTheLastText) {
   Session session(model_, backend_, f32_session());
   const SavedContext nothing{session.new_sequence(), {}};
@@ -142,7 +142,7 @@ TEST_F(Score, KeepsTheLastText) {
   }
 }
 
-// Sets a flag at the beginning of its forward pass number `at`.
+// Sets a flag at the start of forward pass number `at`.
 struct Interrupting : ForwardingBackend {
   Interrupting(Backend& inner, int step) : ForwardingBackend(inner), at(step), interrupted(step == 0) {}
   void embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,
@@ -155,7 +155,7 @@ struct Interrupting : ForwardingBackend {
   std::atomic<bool> interrupted;
 };
 
-// In the middle of a text; later texts are scored as if nothing had happened.
+// Interrupts in the middle of a text; later texts get the same scores.
 TEST_F(Score, AnInterruptionLeavesNothingHalfDone) {
   SessionOptions options = scaled_session(model_, "dynamic-yarn", 4.0);
   options.prefill_chunk = 16;
@@ -174,14 +174,14 @@ TEST_F(Score, AnInterruptionLeavesNothingHalfDone) {
   }
 }
 
-TEST_F(Score, BehindASavedContext) {
+TEST_F(Score, AfterASavedContext) {
   for (const char* scaling : {"none", "dynamic-yarn"}) {
     const SessionOptions options = scaled_session(model_, scaling);
     Session session(model_, backend_, options);
     SavedContext context{session.new_sequence(), some_tokens(50, model_.spec.vocab_size)};
     prefill(session, context.sequence, context.tokens);
     Scorer scorer(session, context, 0);
-    // Without a prompt the context's last token says what follows. All stay below the first scale step.
+    // The context's last token predicts a text without prompt. All stay below the first scale step.
     const std::vector<ScoredText> texts = {text(50, 10, 1, 3), text(50, 4, 2, 4), text(50, 10, 3, 9)};
     expect_by_hand(options, scorer, texts);
     EXPECT_LE(scorer.read(), 9 + 4 + 9);
@@ -189,7 +189,7 @@ TEST_F(Score, BehindASavedContext) {
   }
 }
 
-TEST_F(Score, NamesTheLikeliest) {
+TEST_F(Score, NamesTheArgmax) {
   Session session(model_, backend_, f32_session());
   const SavedContext nothing{session.new_sequence(), {}};
   Scorer three(session, nothing, 3), all(session, nothing, 1 << 20);
@@ -217,7 +217,7 @@ TEST_F(Score, NamesTheLikeliest) {
   }
 }
 
-TEST(ScoredText, RefusesWhatHasNoTokenOfItsOwn) {
+TEST(ScoredText, RefusesTextsWithoutOwnTokens) {
   const Tokenizer tokenizer = Tokenizer::load(demo_dir());
   EXPECT_NE(error_of([&] { scored_text({}, tokenizer, "Once", "", true); }), "");
   EXPECT_NE(error_of([&] { scored_text({}, tokenizer, "Once ", "", true); }), "");

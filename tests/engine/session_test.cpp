@@ -16,7 +16,7 @@ class SessionTest : public testing::Test {
   Model model_;
 };
 
-TEST_F(SessionTest, RefusesTokensOutsideTheVocabularyBeforeAnythingChanges) {
+TEST_F(SessionTest, RefusesInvalidTokensBeforeAnyChange) {
   Session session(model_, backend_, f32_session());
   Sequence sequence = session.new_sequence();
   const std::vector<int32_t> good = {1, 2, 3}, bad = {1, static_cast<int32_t>(model_.spec.vocab_size)};
@@ -43,11 +43,11 @@ TEST_F(SessionTest, GenerationStopsWhenTheContextIsFull) {
   Session session(model_, backend_, options);
   Sequence sequence = session.new_sequence();
   const auto result = generate(session, sequence, std::vector<int32_t>{1, 2, 3}, {.max_new_tokens = 100});
-  EXPECT_EQ(result.tokens.size(), 4U);  // three fed back, and the one that the full context still predicts
+  EXPECT_EQ(result.tokens.size(), 4U);  // three fed back, and one predicted at the full context
   EXPECT_EQ(result.stop_reason, StopReason::kLength);
 }
 
-TEST_F(SessionTest, StopsAtEosAndWhenTheCallerSaysSo) {
+TEST_F(SessionTest, StopsAtEosOrOnRequest) {
   Session session(model_, backend_, f32_session());
   GenerateOptions options{.max_new_tokens = 8};
   const auto run = [&](const std::function<bool(int32_t)>& on_token) {
@@ -65,7 +65,6 @@ TEST_F(SessionTest, StopsAtEosAndWhenTheCallerSaysSo) {
   EXPECT_EQ(ended.stop_reason, StopReason::kEos);
 }
 
-// The demo checkpoint against transformers (tests/golden/demo).
 TEST(Demo, GreedyTokensAreThoseOfTransformers) {
   const nlohmann::json golden = read_json(golden_dir() / "demo" / "greedy_200.json");
   CpuBackend backend(2);
@@ -78,7 +77,7 @@ TEST(Demo, GreedyTokensAreThoseOfTransformers) {
   EXPECT_EQ(result.tokens, golden["tokens"].get<std::vector<int32_t>>());
 }
 
-TEST_F(SessionTest, PassesHaveAsManyTokensAsAChunk) {
+TEST_F(SessionTest, OnePassPerChunk) {
   SessionOptions options = f32_session();
   options.prefill_chunk = 8;
   Session session(model_, backend_, options);
@@ -91,13 +90,13 @@ TEST_F(SessionTest, PassesHaveAsManyTokensAsAChunk) {
   const auto progress = [&](int64_t n) { done.push_back(n); };
   session.forward(prompts, {}, progress);
   EXPECT_EQ(done, (std::vector<int64_t>{8, 15}));
-  // A decode step is one pass, however many sequences there are.
+  // A decode step is one pass for any number of sequences.
   for (Sequence& sequence : sequences) next.push_back({&sequence, std::span(tokens).first(1)});
   session.forward(next, {}, progress);
   EXPECT_EQ(done.back(), 3);
 }
 
-// A token that changes the stretch of a position method moves second keys: no step of it can be taken back.
+// A token that changes a method's stretch moves second keys and cannot be taken back.
 TEST_F(SessionTest, ATokenThatStretchesCannotBeTakenBack) {
   SessionOptions options = f32_session();
   options.positions = parse_position_method("self-extend/group=auto/window=16", 64, 0);
@@ -122,7 +121,7 @@ TEST_F(SessionTest, NoTokenAfterAFullContextCanBeTakenBack) {
   EXPECT_FALSE(session.can_take_back({&one, 1}));
 }
 
-TEST_F(SessionTest, NoLogitsAreComputedThatAreNotWanted) {
+TEST_F(SessionTest, ComputesOnlyRequestedLogits) {
   Session session(model_, backend_, f32_session());
   Sequence sequence = session.new_sequence();
   const std::vector<int32_t> tokens{1, 2, 3};
@@ -135,7 +134,7 @@ TEST_F(SessionTest, NoLogitsAreComputedThatAreNotWanted) {
 }
 
 // A session reports each finding of its backend once.
-TEST_F(SessionTest, ReportsWhatIsNotFiniteOrBeyondF16) {
+TEST_F(SessionTest, ReportsNonFiniteAndBeyondF16Values) {
   struct Broken : ForwardingBackend {
     using ForwardingBackend::ForwardingBackend;
     void linear(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out) override {

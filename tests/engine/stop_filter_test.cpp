@@ -1,5 +1,4 @@
-// tests/golden/stops.json: where transformers' StopStringCriteria ends a text, special tokens and bytes
-// included.
+// Stop positions of transformers' StopStringCriteria, special tokens and bytes included (golden/stops.json).
 #include "engine/text/stop_filter.h"
 
 #include <map>
@@ -14,7 +13,6 @@ Tokenizer golden_tokenizer(const std::string& name) {
   return Tokenizer::load(golden_dir() / "tokenizers" / name);
 }
 
-// A filter whose tokens are those of a text.
 struct Typed {
   explicit Typed(std::vector<std::string> stops)
       : filter(tokenizer, StreamDecoder(tokenizer), std::move(stops)) {}
@@ -52,7 +50,7 @@ TEST(StopFilter, EndsWhereTransformersDoes) {
   EXPECT_GE(stopped, 60U);
 }
 
-TEST(StopFilter, HoldsBackOnlyTokensInWhichAStopMayHaveBegun) {
+TEST(StopFilter, HoldsBackOnlyTokensThatMayBeginAStop) {
   Typed typed({"###", "END"});
   EXPECT_EQ(typed.push("abc#"), "abc");
   EXPECT_EQ(typed.push("#d"), "##d");

@@ -1,4 +1,4 @@
-// Columns of a sweep that are position methods: their names, and that they are measured as anything else is.
+// Sweep columns with position methods: names and measurements.
 #include "engine/eval/measurement.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 struct Parts {
   std::string text, scaling, method;
   bool stale;
-  std::string name;  // as it is spelled
+  std::string name;  // canonical spelling
 };
 
 TEST(SweepColumns, HaveOneSpelling) {
@@ -49,7 +49,6 @@ TEST(SweepColumns, HaveOneSpelling) {
     EXPECT_TRUE(names(error, "`scalings` " + text +
                                  " | none, linear, | dynamic-yarn | dca, string, sinks, | METHOD+SCALING"));
   }
-  // A log may hold any text.
   for (const std::string text : {"</svg>\x01+dca", "", "multikey", "a stale stale", "dca/\",\n"}) {
     const Column column = text;
     EXPECT_EQ(Column(column.name()), column);
@@ -85,7 +84,7 @@ TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
   const auto nll = [&](const char* kind, const char* column, int64_t length = 512) {
     return find_record(log, kind, column, length)["nll"].get<double>();
   };
-  // Each as perplexity measures it, and what is the same under another name is taken over.
+  // Each equals its perplexity run; results under another name are reused.
   for (const auto& [column, method, type] : {std::tuple("dca", "dca", RopeType::kDefault),
                                              {"dca+yarn", "dca", RopeType::kYarn},
                                              {"sinks/window=60", "sinks/window=60", RopeType::kDefault}}) {
@@ -101,7 +100,7 @@ TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
               find_record(log, "growing", "dca", 512).contains("timing"));
   EXPECT_FALSE(find_record(log, "perplexity", "dca/window=64/chunk=192", 512).contains("timing"));
   EXPECT_EQ(nll("growing", "dca"), nll("growing", "dca/window=64/chunk=192"));
-  // dca keeps to the trained distances of a text that fits, sinks forget, and nothing is another's.
+  // dca keeps the trained distances of a short text; sinks drop tokens; no result is mixed up.
   EXPECT_NEAR(nll("perplexity", "dca", 256) / nll("perplexity", "none", 256), 1, 1e-5);
   for (const char* kind : {"growing", "perplexity"}) {
     std::set<double> values;
@@ -110,12 +109,12 @@ TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
     EXPECT_EQ(values.size(), 6U) << kind;
   }
   EXPECT_NE(nll("growing", "string+dynamic stale"), nll("growing", "string+dynamic"));
-  EXPECT_TRUE(std::ranges::equal(run("a.jsonl").records, log.records, same_result)) << "all of it is known";
+  EXPECT_TRUE(std::ranges::equal(run("a.jsonl").records, log.records, same_result)) << "all are reused";
 }
 
-// A group of one size reads one window as a context that grows to that length; one that follows the length
-// not.
-TEST_F(MethodSweep, TakesOverWhatDoesNotFollowTheLength) {
+// A fixed-size group reads a window like a context that grows to its length; a group that follows the length
+// does not.
+TEST_F(MethodSweep, ReusesResultsIndependentOfTheLength) {
   options_.scalings = {"self-extend/group=3/window=60", "self-extend/group=auto/window=60"};
   options_.lengths = {512};
   options_.quick = true;
@@ -155,7 +154,7 @@ TEST_F(MethodSweep, TablesPicturesAndSentencesKnowTheColumns) {
   EXPECT_TRUE(names(sentences, "512 | 256 | dca+dynamic"));
 }
 
-TEST_F(MethodSweep, WhatMakesNoSenseIsOneLine) {
+TEST_F(MethodSweep, InvalidColumnsAreOneLine) {
   const auto refused = [&](std::vector<std::string> columns) {
     options_.scalings = std::move(columns);
     return error_of([&] { Sweep(engine_, options_).check(); });
@@ -172,7 +171,7 @@ TEST_F(MethodSweep, WhatMakesNoSenseIsOneLine) {
 }
 
 // Half of a window's tokens see half of the keys, or fewer.
-TEST_F(MethodSweep, TimeIsEstimatedByTheKeysThatAreSeen) {
+TEST_F(MethodSweep, TimeIsEstimatedByVisibleKeys) {
   options_.lengths = {512};
   const auto seconds = [&](const char* column) {
     options_.scalings = {column};

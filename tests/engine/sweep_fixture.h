@@ -3,12 +3,11 @@
 #include "engine/eval/measure/sweep.h"
 #include "tests/engine/engine_test_util.h"
 
-// Shared by the tests of sweeps: records written by hand, and a small model that is measured.
+// Shared by the sweep tests: hand-written records and a small model to measure.
 namespace lariat::test {
 
 using Json = nlohmann::ordered_json;
 
-// The log of a sweep without a result.
 inline Measurements empty_log(const std::vector<Column>& columns, const std::vector<int64_t>& lengths) {
   Plan plan{.model = {"m", "", ""},
             .text = TextFile{"text.txt"},
@@ -30,7 +29,7 @@ inline void add_record(Measurements& log, const char* kind, const Column& column
   log.records.push_back(record_from_json(record, "a test"));
 }
 
-// A record of a growing context, whose column the plan then names.
+// Adds a growing context's record and its column to the plan.
 inline void add_growing(Measurements& log, const Column& column, int64_t length, const Json& values,
                         int64_t step) {
   add_record(log, "growing", column, length, values);
@@ -62,7 +61,7 @@ class SmallSweep : public FolderTest {
     options_.text = dir_ / "text.txt";
   }
 
-  // Goes on with a log that exists.
+  // Resumes an existing log.
   Measurements run(const std::string& log_name) {
     Sweep measured(engine_, options_);
     measured.check();
@@ -75,7 +74,7 @@ class SmallSweep : public FolderTest {
   SweepOptions options_;
 };
 
-// The record of a measurement; null where the log has none.
+// Record of a measurement; null if the log has none.
 inline Json find_record(const Measurements& log, const std::string& kind, const std::string& column,
                         std::optional<int64_t> length = {}) {
   for (const Record& one : log.records) {

@@ -28,7 +28,7 @@ class SweepTest : public SmallSweep {
   Sweep sweep() { return Sweep(engine_, options_); }
 };
 
-TEST_F(SweepTest, ALogKnowsTheModelByItsWeightsAndByItsTexts) {
+TEST_F(SweepTest, ALogIdentifiesModelAndTexts) {
   std::filesystem::copy(checkpoint_dir("llama_gqa"), dir_ / "model");
   const auto before = model_identity(open_f32(dir_ / "model", *engine_.backend));
   EXPECT_EQ(before.name, "model");
@@ -58,8 +58,8 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   EXPECT_EQ(at, 640);
   const auto ranges = growing_ranges(table);
   ASSERT_EQ(ranges.size(), 2U);
-  EXPECT_EQ(ranges[0].to, 520);  // the end of 40 positions that is nearest to 512
-  // Up to the original length a dynamic scaling is none, and there is nothing yet to be stale.
+  EXPECT_EQ(ranges[0].to, 520);  // end of 40 positions nearest to 512
+  // Up to the original length a dynamic scale is 1, and no key is stale.
   const PositionRange before{0, 480}, after = ranges[1];
   const auto ppl = [&](const char* column, const PositionRange& range) {
     return growing_sum(table, column, range).value().ppl();
@@ -67,7 +67,7 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   for (const char* column : {"dynamic", "dynamic stale"}) EXPECT_EQ(ppl(column, before), ppl("none", before));
   EXPECT_NE(ppl("dynamic stale", after), ppl("dynamic", after));
 
-  // Where all caches are stale there are no second columns, and the first ones are those.
+  // If all caches are stale, there are no second columns.
   options_.scalings = {"dynamic"};
   engine_.session_options.stale_cache = true;
   const Measurements stale = run("stale.jsonl");
@@ -76,7 +76,7 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   EXPECT_EQ(stale.records[0].loss()->nll, find_record(log, "growing", "dynamic stale")["nll"]);
 }
 
-// Up to the original length all columns are one: only stale ones are measured again.
+// Up to the original length all columns are equal: only stale columns are measured again.
 TEST_F(SweepTest, EqualGrowingContextsAreTakenOver) {
   options_.perplexity = options_.passkey = false;
   options_.lengths = {512};
@@ -90,8 +90,8 @@ TEST_F(SweepTest, EqualGrowingContextsAreTakenOver) {
   EXPECT_EQ(measured, (std::vector<Column>{"none", "dynamic stale"}));
 }
 
-// A static scaling reads one window as it reads a context that grows to that length.
-TEST_F(SweepTest, AContextThatIsOneWindowIsReadOnce) {
+// A static scaling reads a window like a context that grows to its length.
+TEST_F(SweepTest, AContextOfOneWindowIsReadOnce) {
   options_.lengths = {640};
   options_.scalings = {"none", "dynamic", "yarn"};
   options_.max_tokens.reset();
@@ -110,7 +110,7 @@ TEST_F(SweepTest, AContextThatIsOneWindowIsReadOnce) {
   }
 }
 
-TEST_F(SweepTest, LossesOfEachTokenAreHandedOut) {
+TEST_F(SweepTest, GivesTheLossOfEachToken) {
   options_.passkey = false;
   std::map<std::string, Json> lines;
   options_.on_losses = [&](const Json& line) {
@@ -140,12 +140,11 @@ TEST_F(SweepTest, LossesOfEachTokenAreHandedOut) {
   }
 }
 
-// Trained lengths of published models and of the demo.
+// Trained lengths of published models and the demo.
 constexpr int64_t kTrainedLengths[] = {512,   2048,    4096,    8192,    16384,     32768,  40960,
                                        65536, 128'000, 131'072, 262'144, 1'024'000, 1 << 20};
 
-// What is measured where nothing is said of lengths and text fits every model, or is refused with what does
-// fit.
+// Default lengths and texts fit every trained length, or are refused with the lengths that fit.
 TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
   std::string book;
   while (book.size() < 1'000'000) book += fox_lines(400);
@@ -172,7 +171,7 @@ TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
     EXPECT_GE(*measured.options().max_tokens, longest - 1);
     double seconds = 0;
     for (const auto& [kind, one] : measured.seconds_left({measured.plan(), {}})) seconds += one;
-    EXPECT_GT(seconds, static_cast<double>(longest));  // of one second for each token
+    EXPECT_GT(seconds, static_cast<double>(longest));  // one second per token
 
     Session session = engine_.session();
     Session* const one = &session;
@@ -192,7 +191,7 @@ TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
   }
 }
 
-TEST_F(SweepTest, ATextThatIsTooShortSaysWhatFits) {
+TEST_F(SweepTest, AShortTextNamesTheLengthsThatFit) {
   options_.lengths = {512, 2000};
   EXPECT_TRUE(names(error_of([&] { sweep().check(); }), "`max_tokens` 1999 | `lengths` | 801"));
   options_.max_tokens = 0;
@@ -200,15 +199,15 @@ TEST_F(SweepTest, ATextThatIsTooShortSaysWhatFits) {
   EXPECT_TRUE(names(error_of([&] { sweep().check(); }), "text.txt | `lengths`"));
 }
 
-// The most telling first.
-TEST_F(SweepTest, UnitsStandInTheirOrder) {
+// The most informative units come first.
+TEST_F(SweepTest, UnitsAreOrdered) {
   const auto units = sweep().units();
   EXPECT_EQ(units.front(), (Unit{Kind::kGrowing, "none", 640}));
   EXPECT_EQ(units[5], (Unit{Kind::kPasskey, "none", 640}));
   EXPECT_EQ(units.back(), (Unit{Kind::kPerplexity, "yarn", 512}));
 }
 
-// Where scalings are the same the results are taken over; measured anew they would be the same numbers.
+// Equal scalings reuse results; measured again they would be the same numbers.
 TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
   const Measurements all = run("all.jsonl");
   const SweepTable together = tabulate(all);
@@ -231,8 +230,8 @@ TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
             find_cell(together.perplexity, {"dynamic", 640})->ppl);
 }
 
-// Logs of a sweep, of its shard, of perplexity over windows and a growing context, and of passkeys.
-TEST(MeasurementLogs, OfEarlierVersionsAreReadAndWrittenAlike) {
+// Logs of a sweep, its shard, perplexity over windows and a growing context, and passkeys.
+TEST(MeasurementLogs, EarlierVersionsAreReadAndWrittenAlike) {
   for (const char* name : {"sweep", "shard", "sliding", "growing", "passkey"}) {
     const auto file = golden_dir() / "logs" / (std::string(name) + ".jsonl");
     const Measurements log = read_log(file);
@@ -242,7 +241,7 @@ TEST(MeasurementLogs, OfEarlierVersionsAreReadAndWrittenAlike) {
   }
 }
 
-// Every member of every line is of another type once: the line is an error, or reads as without the member.
+// Gives every member of every line a wrong type once: an error, or read as if the member were absent.
 TEST_F(SweepTest, DamagedLogsAreNamed) {
   const Json header = to_json(sweep().plan());
   const auto expect_line = [&](const std::string& lines, const std::string& words) {
@@ -282,7 +281,7 @@ TEST_F(SweepTest, DamagedLogsAreNamed) {
     damaged[Json::json_pointer(pointer)] = value;
     expect_line(damaged.dump(), "log.jsonl | 1");
   }
-  Json wide = header;  // a report has a cell for each combination
+  Json wide = header;  // one report cell per combination
   wide["lengths"] = wide["passkey"]["depths"] = std::vector<int64_t>(100, 1);
   expect_line(wide.dump(), "log.jsonl | 1");
   expect_line("{\"results\":[]}", "log.jsonl");
@@ -298,7 +297,7 @@ TEST_F(SweepTest, DamagedLogsAreNamed) {
     expect_line(header.dump() + "\n" + record, error.empty() ? "" : "log.jsonl | 2 | " + error);
 }
 
-TEST_F(SweepTest, ARepeatedLineCountsOnce) {
+TEST_F(SweepTest, DuplicateLinesCountOnce) {
   options_.speed = true;
   const std::string once =
       R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":1,"timing":{"seconds":)";
@@ -327,7 +326,7 @@ TEST_F(SweepTest, SpeedAndMemoryAreMeasured) {
   EXPECT_EQ(engine_.model.spec.rope().type, RopeType::kDefault);
 }
 
-TEST_F(SweepTest, ScalingsGetTheFactorOfTheirLength) {
+TEST_F(SweepTest, ScalingsUseTheFactorOfTheirLength) {
   const Sweep measured = sweep();
   EXPECT_EQ(measured.scaling_for("yarn", 1024).factor, 2.0);
   EXPECT_EQ(measured.scaling_for("linear", 256).factor, 1.0);

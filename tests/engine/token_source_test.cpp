@@ -7,7 +7,7 @@
 namespace lariat::test {
 namespace {
 
-TEST(TokenSource, ReadsNoMoreOfAFileThanItsTokensNeed) {
+TEST(TokenSource, ReadsOnlyTheNeededPartOfAFile) {
   const TempFolder folder;
   const auto whole = folder.path / "whole.txt", bad = folder.path / "bad.txt";
   std::string text;

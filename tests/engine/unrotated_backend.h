@@ -8,9 +8,9 @@
 
 namespace lariat::test {
 
-// The reference for dynamic scalings: a backend whose cache holds keys as they came out of the projection,
-// unrotated, and which rotates all of them afresh, in double, at every attention. What the YaRN paper calls
-// the correct implementation. Everything else is the backend it wraps. f32 caches only.
+// Reference for dynamic scalings: caches unrotated f32 keys and rotates all of them in double at every
+// attention.
+// The YaRN paper calls this the correct implementation. Other ops forward to the wrapped backend.
 class UnrotatedBackend final : public ForwardingBackend {
  public:
   explicit UnrotatedBackend(Backend& inner) : ForwardingBackend(inner) {}
@@ -21,7 +21,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     Frequencies& inv_freq = inv_freq_[table.cos.data];
     inv_freq.clear();
     for (const SequenceRope& rope : ropes) inv_freq.emplace_back(rope.inv_freq.begin(), rope.inv_freq.end());
-    if (!ropes.empty() && !ropes[0].positions.empty()) {  // of one sequence alone
+    if (!ropes.empty() && !ropes[0].positions.empty()) {  // a single sequence
       positions_.resize(static_cast<size_t>(3 * step.sequences[0].first_position));
       positions_.insert(positions_.end(), ropes[0].positions.begin(), ropes[0].positions.end());
       axes_ = ropes[0].axes;
@@ -39,7 +39,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     inner_.qkv_to_cache(step, q, k, v, epilogue, still, layer);
   }
 
-  // Over copies of the pages, in which the keys are rotated.
+  // Attends over copies of the pages with rotated keys.
   void attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges, const KvLayer& layer,
                  const AttentionParams& params, const Matrix& out) override {
     const auto layer_floats = static_cast<size_t>(layer.n_kv_heads * kKvPage * layer.head_dim);
@@ -69,8 +69,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     inner_.attention({step.tokens, sequences}, q, ranges, rotated, params, out);
   }
 
-  void rerotate_keys(std::span<const KeyRotation>, std::span<const KvLayer>, bool) override {
-  }  // nothing to rotate
+  void rerotate_keys(std::span<const KeyRotation>, std::span<const KvLayer>, bool) override {}  // no rotation
 
  private:
   using Frequencies = std::vector<std::vector<double>>;  // of each sequence
@@ -94,9 +93,9 @@ class UnrotatedBackend final : public ForwardingBackend {
     }
   }
 
-  std::vector<double> positions_;  // of M-RoPE, of all tokens so far
+  std::vector<double> positions_;  // M-RoPE positions of all tokens so far
   std::span<const uint8_t> axes_;
-  std::map<const void*, Frequencies> inv_freq_;  // of each table, by where its cosines are
+  std::map<const void*, Frequencies> inv_freq_;  // by the address of the cos table
 };
 
 }  // namespace lariat::test

@@ -1,4 +1,4 @@
-// What a sweep says that it shows, and that it says no more.
+// The statements of a sweep's report, and their limits.
 #include "engine/eval/verdict.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,7 @@
 namespace lariat::test {
 namespace {
 
-// A sweep of a model trained at 100 tokens, with texts of 640 tokens whose hard parts are hard for every
-// scaling.
+// A sweep of a model trained at 100 tokens; texts of 640 tokens share their hard parts between scalings.
 class Verdicts : public testing::Test {
  protected:
   Verdicts() {
@@ -29,7 +28,7 @@ class Verdicts : public testing::Test {
     for (int i = 0; i < kTokens; ++i) text_.push_back(hardness(random));
   }
 
-  // The losses of the text, `above` on average, with a noise of its own in every column.
+  // Losses of the text, `above` on average, with separate noise per column.
   std::vector<float> losses(double above, double noise = 0.2) {
     std::normal_distribution<double> own(above, noise);
     std::vector<float> all;
@@ -50,7 +49,7 @@ class Verdicts : public testing::Test {
                 {"stderr", sum.standard_error()},
                 {"blocks", block_sums(of)}});
   }
-  // A growing context of 400, whose last three quarters are `above`.
+  // A growing context of 400; its last three quarters are `above`.
   void add_grown(const char* column, double above, double noise = 0.2) {
     std::vector<float> all = losses(0, noise);
     all.resize(400);
@@ -76,7 +75,6 @@ class Verdicts : public testing::Test {
   }
   std::vector<std::string> sentences() const { return conclusions(tabulate(log_)); }
   std::string last() const { return sentences().empty() ? "" : sentences().back(); }
-  // Whether one of the sentences names the words.
   testing::AssertionResult said(const std::string& words) const {
     for (const auto& sentence : sentences()) {
       if (names(sentence, words)) return testing::AssertionSuccess();
@@ -91,7 +89,7 @@ class Verdicts : public testing::Test {
   Measurements log_ = empty_log({"none", "ntk", "yarn"}, {100, 200, 400});
 };
 
-TEST_F(Verdicts, NameAWinnerWithTheDifferenceAndItsError) {
+TEST_F(Verdicts, NameAWinnerWithDifferenceAndError) {
   const auto same = losses(0);
   for (const char* scaling : {"none", "ntk", "yarn"}) add_losses(scaling, 100, same);
   add_losses("none", 200, losses(1));
@@ -110,11 +108,11 @@ TEST_F(Verdicts, NameAWinnerWithTheDifferenceAndItsError) {
   EXPECT_NEAR(percent, 10.5, 4 * 1.2);
   EXPECT_NEAR(error, 1.2, 0.4);
   EXPECT_TRUE(names(last(), "100 | yarn"));
-  EXPECT_FALSE(names(last(), "0")) << "nothing was to be found";
+  EXPECT_FALSE(names(last(), "0")) << "no passkey was measured";
 }
 
-// Losses whose differences are 0.04 on average and have a known spread, of one token in a block.
-TEST_F(Verdicts, ErrorsAreOfTheBlocksDifferences) {
+// Losses differ by 0.04 on average with a known spread: one token per block.
+TEST_F(Verdicts, ErrorsComeFromBlockDifferences) {
   const auto measure = [&](int tokens, float spread, bool hole = false) {
     log_.records.clear();
     std::vector<float> best(text_.begin(), text_.begin() + tokens), worse = best;
@@ -142,8 +140,8 @@ TEST_F(Verdicts, ErrorsAreOfTheBlocksDifferences) {
   EXPECT_EQ(best(7), std::vector<Column>{});  // too few blocks
 }
 
-// A view has ranges of its own, at the ends of buckets, and pictures of ratios to a column, where none of its
-// curves is that column's and what is far worse stays at the edge.
+// A view has ranges at bucket ends, and pictures of ratios to a base column: the base has no curve, and far
+// worse curves stay at the edge.
 TEST_F(Verdicts, AViewHasRangesAndRatios) {
   log_.plan.lengths = {100, 400};
   add_grown("none", 3);
@@ -152,7 +150,7 @@ TEST_F(Verdicts, AViewHasRangesAndRatios) {
   log_.view = {"ntk", {{110, 200}, {200, 390}, {5, 6}}};
   const SweepTable table = tabulate(log_);
   const auto ranges = growing_ranges(table);
-  ASSERT_EQ(ranges.size(), 2U);  // the third has no bucket
+  ASSERT_EQ(ranges.size(), 2U);  // the third range has no bucket
   EXPECT_EQ(ranges[0].name() + " " + ranges[1].name(), "100–200 200–400");
   EXPECT_EQ(differences(table).size(), 2U * 3U);
   const auto pictures = sweep_pictures(table);
@@ -167,7 +165,7 @@ TEST_F(Verdicts, AViewHasRangesAndRatios) {
   EXPECT_FALSE(holds(ratio->wide, "nan"));
 }
 
-TEST_F(Verdicts, BlockSumsAreOfConsecutiveTokens) {
+TEST_F(Verdicts, BlockSumsCoverConsecutiveTokens) {
   EXPECT_EQ(Json(block_sums({1.5F, NAN, 2.0F})).dump(), "[1.5,null,2.0]");
   std::vector<float> losses(1024, 1.0F);
   losses[2] = NAN;
@@ -176,8 +174,8 @@ TEST_F(Verdicts, BlockSumsAreOfConsecutiveTokens) {
   for (size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i], i == 1 ? 1.0 : 2.0) << i;
 }
 
-// The columns differ by a hundredth of a nat: of texts that were not the same, nobody could tell.
-TEST_F(Verdicts, ComparesTheSameTokens) {
+// The columns differ by a hundredth of a nat: invisible between different texts.
+TEST_F(Verdicts, CompareTheSameTokens) {
   add_losses("none", 200, losses(0, 0.02));
   add_losses("yarn", 200, losses(0.01, 0.02));
   std::vector<float> shorter = losses(-1), longer = losses(0);
@@ -201,7 +199,7 @@ TEST_F(Verdicts, ComparesTheSameTokens) {
   EXPECT_EQ(by_perplexity(tabulate(log_), 400).best, (std::vector<Column>{"ntk", "yarn"}));
 }
 
-TEST_F(Verdicts, OfPlantedTiesAreRarelyWinners) {
+TEST_F(Verdicts, PlantedTiesRarelyWin) {
   int wins = 0;
   for (int round = 0; round < 300; ++round) {
     log_.records.clear();
@@ -210,10 +208,10 @@ TEST_F(Verdicts, OfPlantedTiesAreRarelyWinners) {
     EXPECT_TRUE(won || none_wins()) << last();
     wins += won ? 1 : 0;
   }
-  EXPECT_LE(wins, 9);  // of 300, of which one in a hundred is expected
+  EXPECT_LE(wins, 9);  // of 300; one in a hundred is expected
 }
 
-TEST_F(Verdicts, TwoThatDoNotDifferWinTogether) {
+TEST_F(Verdicts, EqualColumnsWinTogether) {
   add_losses("none", 400, losses(1));
   add_losses("ntk", 400, losses(0));
   add_losses("yarn", 400, losses(0.001));
@@ -221,8 +219,8 @@ TEST_F(Verdicts, TwoThatDoNotDifferWinTogether) {
   EXPECT_TRUE(names(last(), "100 | ntk | yarn"));
 }
 
-// 10 of 12 is not shown to be less than 12 of 12, and is not said to be 12 of 12.
-TEST_F(Verdicts, OfTiesEachColumnHasItsOwnNumber) {
+// 10 of 12 is not significantly less than 12 of 12, but is reported as 10 of 12.
+TEST_F(Verdicts, TiesReportEachColumnsNumber) {
   log_.plan.passkey.trials = 6;
   add_found("none", 200, 0, 6);
   add_found("ntk", 200, 1, 6);
@@ -242,8 +240,8 @@ TEST_F(Verdicts, OneColumnWinsNothing) {
   EXPECT_TRUE(sentences().empty()) << Json(sentences());
 }
 
-// As an interrupted sweep leaves it: all of one scaling, of another some depths, of the third nothing.
-TEST_F(Verdicts, OfAnInterruptedSweepCompareWhatIsWhole) {
+// An interrupted sweep: all of one scaling, some depths of another, nothing of the third.
+TEST_F(Verdicts, InterruptedSweepsCompareCompleteCells) {
   add_found("none", 400, 0.2);
   add_found("yarn", 400, 0);
   log_.records.pop_back();
@@ -254,7 +252,7 @@ TEST_F(Verdicts, OfAnInterruptedSweepCompareWhatIsWhole) {
   EXPECT_FALSE(names(last(), "0")) << "no perplexity was compared";
 }
 
-TEST_F(Verdicts, OfSharesDependOnHowManyTrialsThereWere) {
+TEST_F(Verdicts, SharesDependOnTheNumberOfTrials) {
   const auto measure = [&](int64_t trials) {
     log_.records.clear();
     log_.plan.passkey.trials = trials;
@@ -277,8 +275,8 @@ TEST_F(Verdicts, OfSharesDependOnHowManyTrialsThereWere) {
   EXPECT_NEAR(high, 3.8416 / 13.8416, 1e-9);
 }
 
-// Half of four is not shown to be less than all of them, nor to be more than none.
-TEST_F(Verdicts, SayWhatIsNotDecided) {
+// Half of four is significantly neither less than all nor more than none.
+TEST_F(Verdicts, NameUndecidedComparisons) {
   log_.plan.passkey.trials = 2;
   add_found("none", 200, 0, 2);
   add_found("ntk", 200, 0.5, 2);
@@ -295,7 +293,7 @@ TEST_F(Verdicts, SayWhatIsNotDecided) {
   EXPECT_TRUE(names(last(), "100 | yarn"));
 }
 
-TEST_F(Verdicts, SpeakOfTheTask) {
+TEST_F(Verdicts, NameTheTask) {
   log_.plan.passkey.task = NeedleTask::kMultivalue;
   for (const char* scaling : {"none", "yarn"}) add_found(scaling, 400, 0);
   EXPECT_TRUE(said("400 | multivalue"));
@@ -304,7 +302,7 @@ TEST_F(Verdicts, SpeakOfTheTask) {
   EXPECT_FALSE(names(Json(sentences()).dump(), "passkeys"));
 }
 
-TEST_F(Verdicts, OfAGrowingContextCompareColumnsAndStaleKeys) {
+TEST_F(Verdicts, CompareGrowingContextsAndStaleKeys) {
   add_grown("none", 3);
   add_grown("dynamic", 0.05, 0.02);
   add_grown("dynamic stale", 1);
@@ -322,10 +320,10 @@ TEST_F(Verdicts, OfAGrowingContextCompareColumnsAndStaleKeys) {
   loss_in(log_.records[2]).positions[8].loss = NAN;  // a hole in the stale column
   EXPECT_FALSE(growing_sum(tabulate(log_), "dynamic stale", ranges[2]) &&
                growing_sum(tabulate(log_), "dynamic stale", ranges[1]));
-  EXPECT_EQ(sentences().size(), all - 1) << "stale keys are compared with nothing";
+  EXPECT_EQ(sentences().size(), all - 1) << "stale keys have no counterpart";
 }
 
-TEST_F(Verdicts, OfAGrowingContextStaleKeysMayBeTheBetterOnes) {
+TEST_F(Verdicts, StaleKeysOfAGrowingContextMayWin) {
   log_.plan.original_ctx = 200;  // two ranges
   add_grown("dynamic", 0.5, 0.001);
   add_grown("dynamic stale", 0, 0.001);
@@ -334,13 +332,13 @@ TEST_F(Verdicts, OfAGrowingContextStaleKeysMayBeTheBetterOnes) {
   log_.plan.growing.columns.clear();
   for (const char* column : {"dynamic", "dynamic stale"}) add_grown(column, 0);
   EXPECT_FALSE(holds(Json(sentences()).dump(), "%"));
-  log_.records.erase(log_.records.begin());  // stale keys alone are compared with nothing
+  log_.records.erase(log_.records.begin());  // only stale keys remain
   EXPECT_TRUE(sentences().empty()) << Json(sentences());
 }
 
-// A text of two contexts after a BOS, as 37 blocks, one of which lies in both. A block counts when the range
-// holds all of its tokens.
-TEST_F(Verdicts, OfAGrowingContextBlocksCountWithinTheRange) {
+// A text of two contexts after a BOS, in 37 blocks; one block lies in both. A block counts if the range holds
+// all of its tokens.
+TEST_F(Verdicts, BlocksOfAGrowingContextCountWithinTheRange) {
   constexpr int64_t kHolds = 399, kText = 2 * kHolds, kBlocks = 37;
   for (const PositionRange& range :
        {PositionRange{108, 400}, PositionRange{1, 216}, PositionRange{0, 1000}}) {
@@ -366,7 +364,7 @@ TEST_F(Verdicts, OfAGrowingContextBlocksCountWithinTheRange) {
       EXPECT_EQ(shown(), !counts) << i;
       blocks[static_cast<size_t>(i)] -= 1000;
     }
-    // The error of 36 blocks of 798 / 37 tokens is spread / sqrt(35) / (798 / 37).
+    // Error of 36 blocks of 798 / 37 tokens: spread / sqrt(35) / (798 / 37).
     const auto shown_with = [&](double spread) {
       for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = 20 + (i % 2 == 0 ? spread : -spread);
       return shown();

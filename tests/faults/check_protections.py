@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Takes the protections out of a copy of the program, one at a time, and shows that a test of `ctest -L faults` fails.
+"""Removes the protections from a copy of the program, one at a time, and checks that a test of `ctest -L faults` fails.
 
     tests/faults/check_protections.py [NAME...]        default: all of them
-    tests/faults/check_protections.py --match          only says which of them the sources no longer have so
+    tests/faults/check_protections.py --match          only lists protections whose source text has changed
 
 Works in build-protections/ (a copy of the sources and a build); the working tree is not touched.
 """
@@ -14,7 +14,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 COPY = os.path.join(ROOT, "build-protections")
 
-# name: (file, what is taken out, what comes instead, the test that must fail)
+# name: (file, removed text, replacement, the test that must fail)
 PROTECTIONS = {
     "mapped files": ("models/io/mapped_file.cpp", "::sigaction(SIGBUS,", "::sigaction(SIGUSR1,", "ChangedFile.*"),
     "closed pipe, sweep": ("tools/signals.cpp", "std::signal(SIGPIPE, SIG_IGN);", "", "Signals.ASweepGoesOn*"),

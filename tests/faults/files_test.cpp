@@ -1,4 +1,3 @@
-// Full disks, and files that change under the program.
 #include <sys/mount.h>
 
 #include "engine/eval/measurement_log.h"
@@ -9,7 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A disk of so many kilobytes, mounted at `dir`; only where tests may mount.
+// A disk of `kilobytes`, mounted at `dir`; only where tests may mount.
 class SmallDisk {
  public:
   SmallDisk(fs::path dir, int kilobytes) : dir_(std::move(dir)) {
@@ -71,7 +70,7 @@ TEST(FullDisk, ResultsThatDoNotFitAreNamedAndTheSweepContinuesLater) {
   EXPECT_EQ(slurp(dir / "part.html"), slurp(dir / "whole.html"));
 }
 
-// A limit on the size of a file, which kills a program that does not expect it.
+// A file size limit, whose signal kills unprepared programs.
 TEST(FullDisk, AFileThatMayNotGrowIsAnError) {
   const fs::path dir = fresh_dir();
   Process sweep(dir / "run", small_sweep(dir / "out.html"), [] {

@@ -1,5 +1,4 @@
-// Too little memory, wherever it ends: while the program starts its threads, loads a model, prefills, or
-// grows a cache.
+// Out of memory while starting threads, loading a model, prefilling, or growing a cache.
 #include "tests/faults/process.h"
 
 namespace lariat::test {
@@ -14,7 +13,7 @@ std::function<void()> with_address_space(int64_t mib) {
   };
 }
 
-// Where the dynamic linker can just load the program and its libraries, which is not the program's affair.
+// Memory that the dynamic linker needs to load the program and its libraries.
 int64_t smallest_start(const fs::path& dir) {
   int64_t fails = 1, works = 1 << 14;
   while (works - fails > 1) {
@@ -27,7 +26,7 @@ int64_t smallest_start(const fs::path& dir) {
 
 class OutOfMemory : public testing::Test {
  protected:
-  // The arguments under limits from the smallest on: one line each, until the memory is enough. Returns the
+  // Runs the arguments under rising limits, one error line each, until the memory suffices. Returns the
   // lines.
   std::string errors(const std::vector<std::string>& arguments) {
     std::string lines;
@@ -39,11 +38,11 @@ class OutOfMemory : public testing::Test {
       const Outcome outcome = process.wait();
       enough = outcome.code == 0;
       if (enough) continue;
-      SCOPED_TRACE(std::to_string(more) + " MiB more than what starts");
+      SCOPED_TRACE(std::to_string(more) + " MiB more than the start needs");
       expect_one_line(outcome, "");
       lines += outcome.err;
     }
-    EXPECT_TRUE(enough) << "2 GB should have been enough";
+    EXPECT_TRUE(enough) << "2 GB must suffice";
     return lines;
   }
   static std::vector<std::string> generate(int prompt_words, const std::string& chunk) {

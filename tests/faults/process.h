@@ -12,12 +12,12 @@
 
 #include "tests/tools/program.h"
 
-// The program as something that can be disturbed while it runs.
+// Runs the program in the background for tests that disturb it.
 namespace lariat::test {
 
 inline std::filesystem::path demo_model() { return source_dir() / "configs" / "demo"; }
 
-// Waits until the condition holds; false after ten seconds.
+// Waits up to ten seconds for the condition; false on timeout.
 inline bool eventually(const std::function<bool()>& condition) {
   for (int i = 0; i < 1000; ++i) {
     if (condition()) return true;
@@ -26,10 +26,10 @@ inline bool eventually(const std::function<bool()>& condition) {
   return false;
 }
 
-// lariat, started in the background; output goes to dir/out and dir/err.
+// lariat in the background; output goes to dir/out and dir/err.
 class Process {
  public:
-  // `prepare` runs in the new process just before the program starts.
+  // `prepare` runs in the new process just before the program.
   Process(const std::filesystem::path& dir, const std::vector<std::string>& arguments,
           const std::function<void()>& prepare = {})
       : dir_(dir) {
@@ -59,7 +59,6 @@ class Process {
   std::string out() const { return slurp(dir_ / "out"); }
   std::string err() const { return slurp(dir_ / "err"); }
 
-  // Until it ends by itself.
   Outcome wait() {
     int status = 0;
     waitpid(pid_, &status, 0);
@@ -70,7 +69,7 @@ class Process {
     outcome.err = err();
     return outcome;
   }
-  // The same, but a process that has not ended after ten seconds fails the test (and is killed).
+  // A process that runs longer than ten seconds is killed and fails the test.
   Outcome wait_ten_seconds() {
     siginfo_t info{};
     const auto has_ended = [&] {
@@ -93,7 +92,7 @@ class Process {
   pid_t pid_ = -1;
 };
 
-// The arguments of a command line without quotes.
+// Splits a command line without quotes.
 inline std::vector<std::string> words(const std::string& line) {
   std::istringstream in(line);
   return {std::istream_iterator<std::string>(in), {}};
@@ -105,8 +104,7 @@ inline std::vector<std::string> with(std::vector<std::string> words,
   return words;
 }
 
-// A sweep of the demo checkpoint that takes a second or two, with nothing in its report that depends on the
-// clock.
+// A sweep of the demo checkpoint for a second or two; its report does not depend on the clock.
 inline std::vector<std::string> small_sweep(const std::filesystem::path& report,
                                             const std::string& depths = "0,1") {
   return with(
@@ -115,7 +113,6 @@ inline std::vector<std::string> small_sweep(const std::filesystem::path& report,
       {"--depths", depths, "--model", demo_model().string(), "--report", report.string(), "--quiet"});
 }
 
-// Text without an end.
 inline std::vector<std::string> endless_story(const std::filesystem::path& model = demo_model()) {
   return with(
       words("generate --prompt Once --max-new-tokens 100000000 --ctx 100000000000 --ignore-eos --quiet "
@@ -123,7 +120,7 @@ inline std::vector<std::string> endless_story(const std::filesystem::path& model
       {"--model", model.string()});
 }
 
-// One line on stderr, exit code 1, in time.
+// Expects one stderr line and exit code 1, in time.
 inline void expect_one_line(const Outcome& outcome, std::string_view words) {
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("lariat: error: ", 0), 0U) << outcome.err;

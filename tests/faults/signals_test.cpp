@@ -1,4 +1,4 @@
-// Signals, closed pipes and closed terminals: what was measured is kept, and what cannot go on ends at once.
+// Signals, closed pipes and closed terminals: results are kept, and the program ends at once.
 #include <pty.h>
 #include <utmp.h>
 
@@ -15,7 +15,6 @@ bool has_lines(const fs::path& file, int64_t count) {
   return std::count(text.begin(), text.end(), '\n') >= count;
 }
 
-// The report of a sweep that nobody disturbed.
 std::string whole_report(const fs::path& dir) {
   Process sweep(dir / "whole", small_sweep(dir / "whole.html"));
   EXPECT_EQ(sweep.wait().code, 0);
@@ -37,7 +36,7 @@ TEST_P(EndingSignal, KeepsTheTextOfAGeneration) {
   ASSERT_TRUE(eventually([&] { return story.out().size() > 100; }));
   story.signal(GetParam());
   const Outcome outcome = story.wait_ten_seconds();
-  EXPECT_LT(outcome.code, 128) << "ended by the signal, not by itself";
+  EXPECT_LT(outcome.code, 128) << "killed by the signal";
   EXPECT_EQ(outcome.out.back(), '\n');  // the last words are written, and the line is ended
 }
 
@@ -49,11 +48,11 @@ TEST_P(EndingSignal, KeepsTheResultsOfASweep) {
   sweep.signal(GetParam());
   expect_one_line(sweep.wait_ten_seconds(), "part.jsonl | --resume");
   EXPECT_GE(read_log(dir / "part.jsonl").records.size(), 2U);
-  EXPECT_NE(slurp(dir / "part.html").find("</html>"), std::string::npos) << "a report of what there is";
+  EXPECT_NE(slurp(dir / "part.html").find("</html>"), std::string::npos) << "a partial report";
   expect_resumes_to(dir / "part.html", whole);
 }
 
-// Commands that answer each line of a JSONL file, several at a time. The file has the command's name.
+// Commands that answer several lines of a JSONL file at a time. The file has the command's name.
 std::vector<std::vector<std::string>> line_commands(const fs::path& dir) {
   std::ofstream score(dir / "score.jsonl"), generate(dir / "generate.jsonl");
   for (int i = 0; i < 1000; ++i) {
@@ -70,7 +69,7 @@ std::vector<std::vector<std::string>> line_commands(const fs::path& dir) {
   return {of("score" + common + "--file"), of("generate --ignore-eos -n 60" + common + "--prompts")};
 }
 
-// Every line that was written is whole, and the one that an undisturbed run writes.
+// Every written line is complete and equals an undisturbed run's line.
 void expect_whole_lines(const fs::path& dir, std::vector<std::string> command, const std::string& out) {
   const auto count = std::count(out.begin(), out.end(), '\n');
   EXPECT_GT(count, 0);
@@ -102,7 +101,7 @@ TEST_P(EndingSignal, KeepsTheAnswersOfLines) {
   }
 }
 
-// perplexity --against, of which the first length is done in a moment, and the second is not.
+// perplexity --against; its first length finishes at once, the second does not.
 std::vector<std::string> comparison(const std::string& lengths) {
   const std::string text = (demo_model() / "heldout.txt").string();
   return with(
@@ -151,14 +150,14 @@ TEST(Signals, AKilledSweepResumesToTheSameReport) {
     ASSERT_TRUE(eventually([&] { return has_lines(dir / "part.jsonl", lines); }));
     sweep.signal(SIGKILL);
     EXPECT_EQ(sweep.wait().code, 128 + SIGKILL);
-    // A crash of the machine may leave half a line besides.
+    // A machine crash may also leave half a line.
     std::ofstream(dir / "part.jsonl", std::ios::app) << "{\"kind\":\"perpl";
   }
   expect_resumes_to(dir / "part.html", whole);
 }
 
-// What was answered or scored before stays, to the line, and the result is that of a run that nobody killed.
-TEST(Signals, AKilledMeasurementGoesOn) {
+// Finished answers and scores stay, to the line; the result equals an uninterrupted run.
+TEST(Signals, AKilledMeasurementResumes) {
   const fs::path dir = fresh_dir(), text = dir / "text.txt";
   std::string book;
   for (int i = 0; i < 600; ++i) book += "Once upon a time there were " + std::to_string(i * i) + " ships. ";
@@ -199,7 +198,7 @@ TEST(Signals, AKilledMeasurementGoesOn) {
   }
 }
 
-TEST(Signals, AKilledRunLeavesWholeLines) {
+TEST(Signals, AKilledRunLeavesCompleteLines) {
   const fs::path dir = fresh_dir();
   for (const auto& command : line_commands(dir)) {
     SCOPED_TRACE(command[0]);
@@ -237,11 +236,11 @@ TEST(Signals, AReaderThatHasSeenEnoughEndsTheText) {
   EXPECT_EQ(outcome.err, "");
 }
 
-// lariat sweep ... 2>&1 | head -1, and it has something to say at the beginning.
+// lariat sweep ... 2>&1 | head -1, with a warning at the start.
 TEST(Signals, ASweepGoesOnWithoutAReader) {
   const fs::path dir = fresh_dir();
   const std::string whole = whole_report(dir);
-  fs::copy_file(dir / "whole.jsonl", dir / "part.jsonl");  // earlier results, which are renamed
+  fs::copy_file(dir / "whole.jsonl", dir / "part.jsonl");  // earlier results are renamed
   auto words = small_sweep(dir / "part.html");
   words.pop_back();  // --quiet
   Process sweep(dir / "run", words, [] {
@@ -257,14 +256,14 @@ TEST(Signals, ASweepGoesOnWithoutAReader) {
   EXPECT_EQ(slurp(dir / "part.html"), whole);
 }
 
-// The window is closed: the terminal is gone, for reading and writing, and SIGHUP comes.
+// A closed window: the terminal cannot be read or written, and SIGHUP arrives.
 TEST(Signals, AClosedTerminalLosesNothing) {
   const fs::path dir = fresh_dir();
   const std::string whole = whole_report(dir);
   int terminal = -1, side = -1;
   ASSERT_EQ(openpty(&terminal, &side, nullptr, nullptr, nullptr), 0);
   auto words = small_sweep(dir / "part.html");
-  words.pop_back();  // --quiet: on a terminal there is a progress bar
+  words.pop_back();  // --quiet: a terminal has a progress bar
   Process sweep(dir / "run", words, [&] {
     close(terminal);
     login_tty(side);

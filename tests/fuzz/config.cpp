@@ -13,11 +13,10 @@ using namespace lariat;
 
 void check_rope(const RopeScaling& rope, double length) {
   const RopeFrequencies f = rope_frequencies(rope, length);
-  fuzz::require(f.inv_freq.size() == static_cast<size_t>(rope.rotary_dim / 2), "a frequency for each pair");
-  for (const double x : f.inv_freq)
-    fuzz::require(std::isfinite(x) && x >= 0, "inv_freq that is no frequency");
+  fuzz::require(f.inv_freq.size() == static_cast<size_t>(rope.rotary_dim / 2), "not one frequency per pair");
+  for (const double x : f.inv_freq) fuzz::require(std::isfinite(x) && x >= 0, "inv_freq is not a frequency");
   fuzz::require(std::isfinite(f.attention_factor) && f.attention_factor > 0, "attention_factor out of range");
-  fuzz::require(rope_scale(rope, length) > 0.0, "a scale that is none");
+  fuzz::require(rope_scale(rope, length) > 0.0, "the scale is not positive");
 }
 
 }  // namespace
@@ -25,9 +24,9 @@ void check_rope(const RopeScaling& rope, double length) {
 FUZZ_TARGET(config) {
   fuzz::accepted([&] {
     const ModelSpec config = parse_config(input, "config.json");
-    fuzz::require(!config.layers.empty(), "a window for each layer");
+    fuzz::require(!config.layers.empty(), "no layers");
     for (const int32_t id : config.eos_token_ids)
-      fuzz::require(id >= 0 && id < config.vocab_size, "an eos_token_id outside the vocabulary");
+      fuzz::require(id >= 0 && id < config.vocab_size, "eos_token_id outside the vocabulary");
     for (const int64_t length : {int64_t{1}, config.rope().original_ctx, config.rope().original_ctx + 1,
                                  config.max_position_embeddings, 4 * config.max_position_embeddings}) {
       check_rope(config.rope(), static_cast<double>(length));
@@ -35,6 +34,6 @@ FUZZ_TARGET(config) {
       fuzz::require(step >= static_cast<double>(length), "a scale step below the length");
       check_rope(config.rope(), step);
     }
-    if (config.layers.size() <= 100) planned_weights(config, config.dtype);  // sizes are multiplied here
+    if (config.layers.size() <= 100) planned_weights(config, config.dtype);  // multiplies sizes
   });
 }

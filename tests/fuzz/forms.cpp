@@ -1,4 +1,4 @@
-// A quantised folder: the settings of a method, a zero byte, and a .safetensors file.
+// A quantized folder: method settings, a zero byte, and a .safetensors file.
 #include "models/quantization/quantization.h"
 
 #include <algorithm>
@@ -11,12 +11,12 @@ namespace {
 
 using namespace lariat;
 
-// Whatever a reader was put for can be read.
+// Reads all rows of any tensor with a reader.
 void read_rows(const StoredTensor& tensor) {
   const Matrix& m = tensor.reader->m;
   int64_t values = 1;
   for (const int64_t size : tensor.shape) values *= size;
-  fuzz::require(values == m.rows * m.cols && tensor.shape.back() == m.cols, "rows of another shape");
+  fuzz::require(values == m.rows * m.cols && tensor.shape.back() == m.cols, "rows do not match the shape");
   std::vector<float> row(static_cast<size_t>(m.cols));
   for (const int64_t r : {int64_t{0}, m.rows / 2, m.rows - 1})
     read_floats(*tensor.reader, r, Matrix(row.data(), DType::kF32, 1, m.cols));

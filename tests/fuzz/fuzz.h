@@ -8,25 +8,22 @@
 #include "kernels/error.h"
 #include "models/text/tokenizer.h"
 
-// What a fuzz target is made of. A target is one function of some bytes, FUZZ_TARGET(name): libFuzzer calls
-// it in a build with LARIAT_FUZZ, and `fuzz_replay` calls it with files in every other build.
-//
-// Its property: the bytes are taken, or refused with a lariat::Error. Nothing else is thrown, nothing
-// crashes, and what was taken keeps its promises.
+// Parts of a fuzz target: a function of bytes, FUZZ_TARGET(name). libFuzzer calls it in builds with
+// LARIAT_FUZZ; `fuzz_replay` calls it with files in other builds. It must accept the bytes or throw
+// lariat::Error: no other exception, no crash, and accepted input satisfies the target's checks.
 namespace lariat::fuzz {
 
 using Target = void (*)(std::string_view input);
 
-// Runs a target and requires that it takes at most a second of CPU time. libFuzzer's own limit is on the
-// wall's clock, which goes on while a busy machine runs something else; it is left to catch what never ends.
+// Runs a target and requires at most one second of CPU time. libFuzzer's own limit is wall time, which grows
+// on a busy machine; it only catches endless runs.
 void run(Target target, std::string_view input);
 
-// Makes a target known to fuzz_replay.
 struct Registration {
   Registration(const char* name, Target target);
 };
 
-// Runs `body`; false when it refuses with an Error.
+// Runs `body`; false if it throws Error.
 template <class Body>
 bool accepted(const Body& body) {
   try {
@@ -37,16 +34,15 @@ bool accepted(const Body& body) {
   return true;
 }
 
-// A promise that is not kept is a finding: prints `what` and aborts.
+// A failed check is a finding: prints `what` and aborts.
 void require(bool kept, const std::string& what);
 
-// A folder in memory for the parsers that read a folder of files, empty after every call. It goes when the
-// process ends.
+// An in-memory folder for parsers of folders, emptied by every call, deleted at exit.
 std::filesystem::path fresh_folder();
 void write(const std::filesystem::path& file, std::string_view bytes);
 
-// Encodes `text` and decodes the ids at once and one by one: the ids are in range, and the text is UTF-8 and
-// the same either way. Returns the text; special tokens are in it.
+// Encodes `text`, decodes the ids at once and one by one: ids are in range, both texts are equal and UTF-8.
+// Returns the text with special tokens.
 std::string round_trip(const Tokenizer& tokenizer, std::string_view text);
 
 }  // namespace lariat::fuzz

@@ -1,4 +1,4 @@
-// A GGUF file: its metadata and tensors, and the texts that are made of them.
+// A GGUF file: metadata, tensors, and texts encoded with its tokenizer.
 #include "models/gguf/gguf.h"
 
 #include <span>
@@ -21,7 +21,7 @@ void check_stored(const StoredTensor& tensor, std::string_view input) {
                 "a tensor outside its file");
   uint64_t values = 1;
   for (const int64_t size : tensor.shape) {
-    fuzz::require(size > 0, "a size that is none");
+    fuzz::require(size > 0, "the size is not positive");
     values *= static_cast<uint64_t>(size);
   }
   const GgufType* type = find_gguf_type(tensor.dtype);

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# tests/fuzz/replay.sh FUZZ_REPLAY TARGET FOLDER: runs a target on its seeds and on the inputs that once failed. FOLDER is
-# where the seeds go.
+# tests/fuzz/replay.sh FUZZ_REPLAY TARGET FOLDER: writes the target's seeds to FOLDER and runs them and past failures.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 seeds=$3/seeds/$2

@@ -16,7 +16,7 @@ void check_tensor(const StoredTensor& tensor, std::string_view input) {
     fuzz::require(size >= 0, "a negative size");
     values *= static_cast<uint64_t>(size);
   }
-  fuzz::require(values == 0 || tensor.bytes % values == 0, "bytes that do not fit the shape");
+  fuzz::require(values == 0 || tensor.bytes % values == 0, "the bytes do not match the shape");
   fuzz::accepted([&] { tensor.float_dtype(); });
 }
 

@@ -20,15 +20,15 @@ FUZZ_TARGET(saved_context) {
   fuzz::accepted([&] {
     const ContextRecord record = parse_saved_context(bytes, "context.safetensors", expected);
     const auto pages = static_cast<size_t>((record.length + kKvPage - 1) / kKvPage);
-    fuzz::require(record.pages.size() == pages * geometry.page_bytes, "not as many pages as tokens need");
+    fuzz::require(record.pages.size() == pages * geometry.page_bytes, "wrong number of pages for the tokens");
     fuzz::require(
         record.pages.empty() || (record.pages.data() >= bytes.data() &&
                                  record.pages.data() + record.pages.size() <= bytes.data() + bytes.size()),
         "pages outside the file");
     for (const int32_t token : record.tokens)
-      fuzz::require(token >= 0 && token < 10, "a token of no vocabulary");
+      fuzz::require(token >= 0 && token < 10, "a token outside the vocabulary");
     for (const int32_t position : record.placed) fuzz::require(position >= 0, "a negative position");
-    fuzz::require(record.length <= 1000 && record.placed.size() % 3 == 0, "a length that was not allowed");
+    fuzz::require(record.length <= 1000 && record.placed.size() % 3 == 0, "the length exceeds its limit");
     fuzz::require(record.frequencies.inv_freq.size() == 1 && std::isfinite(record.frequencies.inv_freq[0]),
                   "RoPE frequencies that cannot be used");
   });

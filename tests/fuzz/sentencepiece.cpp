@@ -1,4 +1,3 @@
-// A SentencePiece tokenizer.model through lariat's wrapper.
 #include "tests/fuzz/fuzz.h"
 
 FUZZ_TARGET(sentencepiece) {

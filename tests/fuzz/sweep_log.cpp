@@ -1,4 +1,4 @@
-// The JSON lines of a sweep, as --resume and --merge read them, up to the report made of them.
+// JSON lines of a sweep (--resume, --merge), and the report from them.
 #include "engine/eval/measurement_log.h"
 
 #include "engine/eval/render/report.h"
@@ -17,7 +17,7 @@ FUZZ_TARGET(sweep_log) {
     const std::string page = report_page(log), open = "id=\"data\">";
     const size_t begin = page.find(open) + open.size(), end = page.find('<', begin);
     const auto data = nlohmann::ordered_json::parse(page.substr(begin, end - begin));
-    fuzz::require(page.substr(end, 9) == "</script>", "data that do not end where their element does");
-    fuzz::require(data["results"].size() == log.records.size(), "a report without some of the results");
+    fuzz::require(page.substr(end, 9) == "</script>", "the data do not end with their element");
+    fuzz::require(data["results"].size() == log.records.size(), "the report lacks some results");
   });
 }

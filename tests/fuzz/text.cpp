@@ -1,5 +1,4 @@
-// Any bytes through the committed tokenizers. The first byte chooses one of them,
-// the rest is the text.
+// Any bytes through the committed tokenizers. The first byte selects one; the rest is the text.
 #include <array>
 
 #include "models/text/unicode.h"
@@ -9,15 +8,15 @@ namespace {
 
 using namespace lariat;
 
-// decode(encode(text)) gives this for UTF-8 without added tokens.
+// Expected decode(encode(text)) for UTF-8 without added tokens.
 enum class Promise { kNothing, kSame, kNfc, kSpaces };
 
 struct Case {
   const char* name;
   Promise promise;
 };
-// kSpaces: SentencePiece and its JSON likeness take U+2581 for a space. metaspace-mini has no byte fallback,
-// and sp-unigram-mini normalises.
+// kSpaces: SentencePiece and its JSON version map U+2581 to a space. metaspace-mini has no byte fallback, and
+// sp-unigram-mini normalises.
 constexpr std::array<Case, 7> kCases{{{"byte-mini", Promise::kSame},
                                       {"llama3-mini", Promise::kSame},
                                       {"qwen-mini", Promise::kNfc},
@@ -36,7 +35,7 @@ const Tokenizer& tokenizer_of(size_t index) {
   return all[index];
 }
 
-// An added token takes spaces around it along, or gets a space behind it.
+// An added token strips adjacent spaces or adds one after it.
 bool holds_added_token(const Tokenizer& tokenizer, std::string_view text) {
   if (text.find_first_of("<[") == std::string_view::npos) return false;
   for (const int32_t id : tokenizer.encode(text, false)) {
@@ -72,5 +71,5 @@ FUZZ_TARGET(text) {
   const std::string wanted = c.promise == Promise::kSame  ? std::string(text)
                              : c.promise == Promise::kNfc ? normalize(text, NormalForm::kNfc)
                                                           : with_spaces(text);
-  fuzz::require(back == wanted, std::string(c.name) + " gives another text back");
+  fuzz::require(back == wanted, std::string(c.name) + " does not restore the text");
 }

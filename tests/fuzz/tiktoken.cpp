@@ -1,4 +1,4 @@
-// A vocabulary of the tiktoken package, as Qwen 1 has it and as GLM-4 does.
+// tiktoken vocabularies, as for Qwen 1 and GLM-4.
 #include "tests/fuzz/fuzz.h"
 
 FUZZ_TARGET(tiktoken) {

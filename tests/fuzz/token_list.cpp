@@ -1,4 +1,4 @@
-// The ids of --tokens and --tokens-file.
+// Ids of --tokens and --tokens-file.
 #include "engine/eval/measure/token_source.h"
 
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-// tokenizer.json and tokenizer_config.json: the input is their texts with a NUL between them.
+// tokenizer.json and tokenizer_config.json, separated by a NUL byte.
 #include "tests/fuzz/fuzz.h"
 
 FUZZ_TARGET(tokenizer_json) {

@@ -3,7 +3,7 @@
 #include <cfloat>
 #include <cmath>
 
-// By itself and optimised, whatever the tests are built with: it touches nothing but the tiles.
+// A separate, always optimised file: it accesses only tiles.
 namespace lariat::test {
 namespace {
 
@@ -46,7 +46,7 @@ struct Values {
 }
 
 #if defined(__x86_64__)
-// Eight times as fast as a call of std::fma for each product.
+// Eight times as fast as std::fma per product.
 __attribute__((target("avx2,fma"))) void add_fused(EmulatedTile& c, const EmulatedTile& a,
                                                    const EmulatedTile& b) {
   add(c, a, b);

@@ -9,13 +9,12 @@
 #include "kernels/cpu/cpu_features.h"
 #include "tests/skip.h"
 
-// AmxTiles in plain C++, for processors without it: the tile instructions as Intel's Software Developer's
-// Manual, volume 2, writes them down (LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TILERELEASE, TDPBF16PS).
-// Where the processor raises an exception, this throws; memory is touched by memcpy of exactly the bytes that
-// the instruction touches, so that AddressSanitizer sees it.
+// AmxTiles in plain C++ for other processors, after Intel's Software Developer's Manual, volume 2 (LDTILECFG,
+// TILELOADD, TILESTORED, TILEZERO, TILERELEASE, TDPBF16PS). Throws where the processor faults. Copies exactly
+// the instruction's bytes with memcpy, for AddressSanitizer.
 namespace lariat::test {
 
-// Tests on the processor's own tiles, where it has them.
+// Runs on the processor's own tiles, if present.
 struct OnAmx : testing::Test {
   void SetUp() override {
     const std::string_view reason = cpu::amx_bf16_unavailable_reason();
@@ -29,13 +28,12 @@ class TileFault : public std::runtime_error {
 
 struct EmulatedTile {
   int rows = 0;
-  int bytes = 0;  // of a row
+  int bytes = 0;  // per row
   unsigned char data[16][64] = {};
 };
 
-// c += a * b for shapes that fit. The products of the first values of all pairs are summed, and those of the
-// second ones, both from zero and in order; then the two sums together go to c. Subnormal inputs and results
-// are zero, whatever MXCSR says.
+// c += a * b. First values of the pairs are summed from zero in order, second values likewise; then both sums
+// are added to c. Subnormal inputs and results are zero, whatever MXCSR says.
 void add_products(EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b);
 
 class EmulatedTiles {
@@ -45,7 +43,7 @@ class EmulatedTiles {
       if (wrong) throw TileFault(std::string("#GP: LDTILECFG with ") + what);
     };
     refuse(config.palette > 1, "an unknown palette");
-    refuse(config.start_row != 0, "a start row");  // legal after an interrupted load only
+    refuse(config.start_row != 0, "a start row");  // legal only after an interrupted load
     for (uint8_t byte : config.reserved) refuse(byte != 0, "a reserved byte that is not zero");
     for (int t = 0; t < 16; ++t) {
       const int rows = config.rows[t], bytes = config.row_bytes[t];
@@ -119,7 +117,7 @@ class EmulatedTiles {
   static inline thread_local EmulatedTile tiles_[cpu::kTiles];
 };
 
-// Mistakes that the tests of a kernel on tiles have to see.
+// Planted mistakes that the tile kernel tests must detect.
 struct SwappedOperands : EmulatedTiles {
   template <int kC, int kA, int kB>
   static void dot() {
@@ -130,7 +128,7 @@ struct ForgottenZero : EmulatedTiles {
   template <int kTo>
   static void zero() {}
 };
-struct ForgottenSums : EmulatedTiles {  // of the blocks of columns before
+struct ForgottenSums : EmulatedTiles {  // drops the sums of earlier column blocks
   template <int kTo>
   static void load(const void* from, int64_t stride) {
     kTo < 4 ? EmulatedTiles::zero<kTo>() : EmulatedTiles::load<kTo>(from, stride);

@@ -9,7 +9,7 @@ namespace {
 
 using cpu::TileConfig;
 
-// The emulation itself: a 3 x 2 tile of sums of 2 pairs, computed by hand.
+// Tests the emulation: a 3 x 2 tile of sums of 2 pairs, computed by hand.
 class AmxEmulation : public testing::Test {
  protected:
   void SetUp() override { EmulatedTiles::release(); }
@@ -50,15 +50,15 @@ class AmxEmulation : public testing::Test {
   }
 };
 
-TEST_F(AmxEmulation, SumsFirstsAndSecondsOfPairsApart) {
+TEST_F(AmxEmulation, SumsFirstAndSecondValuesSeparately) {
   EXPECT_EQ(one_sum({1, 2, 3, 4}, {5, 6, 7, 8}, 1), 71);
-  // 2^24 + 1 is 2^24 in f32. Each chain in its order; what is in c does not disturb them.
+  // 2^24 + 1 is 2^24 in f32. Each chain is summed in order; the value in c does not affect it.
   EXPECT_EQ(one_sum({0x1p24F, 1, -0x1p24F, 1}, {1, 1, 1, 1}, 0), 2);
   EXPECT_EQ(one_sum({0x1p24F, -0x1p24F, 1, 0}, {1, 1, 1, 1}, 0), 0);
   EXPECT_EQ(one_sum({1, 1, 0, 0}, {1, 1, 1, 1}, 0x1p24F), 0x1p24F + 2);
 }
 
-TEST_F(AmxEmulation, TakesSubnormalsForZero) {
+TEST_F(AmxEmulation, TreatsSubnormalsAsZero) {
   constexpr float kSubnormal = 0x1p-127F;
   EXPECT_EQ(one_sum({kSubnormal, 0, 0, 0}, {0x1p100F, 0, 0, 0}, 0), 0);
   EXPECT_EQ(one_sum({0, 0, 0, 0}, {0, 0, 0, 0}, kSubnormal), 0);
@@ -66,7 +66,7 @@ TEST_F(AmxEmulation, TakesSubnormalsForZero) {
   EXPECT_EQ(one_sum({0x1p-60F, 0, 0, 0}, {0x1p-60F, 0, 0, 0}, 0), 0x1p-120F);
 }
 
-TEST_F(AmxEmulation, LoadsWhatTheShapeSaysAndZerosBesides) {
+TEST_F(AmxEmulation, LoadsTheShapeAndZerosTheRest) {
   char memory[3][10] = {"abcdefghi", "jklmnopqr", "stuvwxyz!"}, back[3][8] = {};
   EmulatedTiles::configure(shapes());
   EmulatedTiles::load<1>(memory, 10);
@@ -77,7 +77,7 @@ TEST_F(AmxEmulation, LoadsWhatTheShapeSaysAndZerosBesides) {
   for (const auto& row : back) EXPECT_EQ(std::string(row, 8), std::string(8, '\0'));
 }
 
-TEST_F(AmxEmulation, FaultsOnConfigurationsThatDoNotExist) {
+TEST_F(AmxEmulation, FaultsOnInvalidConfigurations) {
   const auto refused = [](auto change) {
     TileConfig config = cpu::full_tiles();
     change(config);
@@ -94,7 +94,7 @@ TEST_F(AmxEmulation, FaultsOnConfigurationsThatDoNotExist) {
   refused([](TileConfig& c) { c.rows[8] = c.row_bytes[8] = 1; });
 }
 
-TEST_F(AmxEmulation, FaultsOnTilesWithoutShapeAndShapesThatDoNotFit) {
+TEST_F(AmxEmulation, FaultsOnMissingAndMismatchedShapes) {
   char memory[1024] = {};
   EXPECT_THROW(EmulatedTiles::zero<0>(), TileFault);
   EXPECT_THROW(EmulatedTiles::load<0>(memory, 64), TileFault);
@@ -116,7 +116,7 @@ TEST_F(AmxEmulation, FaultsOnTilesWithoutShapeAndShapesThatDoNotFit) {
 }
 
 #ifdef __SANITIZE_ADDRESS__
-TEST_F(AmxEmulation, TouchesNothingThatAddressSanitizerWouldMiss) {
+TEST_F(AmxEmulation, IsVisibleToAddressSanitizer) {
   std::vector<char> memory(cpu::kTileBytes - 1);
   EmulatedTiles::configure(cpu::full_tiles());
   EXPECT_DEATH(EmulatedTiles::load<0>(memory.data(), 64), "heap-buffer-overflow");

@@ -1,5 +1,4 @@
-// The product on AMX tiles: the kernel's own code on an emulation of the instructions, on any x86-64, and the
-// instructions themselves where the processor has them.
+// The product on AMX tiles: the kernel's code on emulated instructions, and on real ones if present.
 #if defined(__x86_64__)
 #include <map>
 
@@ -10,8 +9,8 @@
 namespace lariat::test {
 namespace {
 
-// Around the sizes of tiles (16, 32), panels (32), blocks of columns (256) and tasks (256); more rows of x
-// than go at a time (512); panels that are short while the next is long; rows of out at and between lines.
+// Sizes around tiles (16, 32), panels (32), column blocks (256) and tasks (256); more rows of x than a block
+// (512); a short panel before a long one; rows of out at and between cache lines.
 constexpr LinearShape kShapes[] = {
     {1, 1, 1},      {1, 16, 32},     {9, 1, 257},    {17, 3, 31},    {31, 31, 3},     {16, 16, 32},
     {32, 32, 64},   {33, 33, 33},    {15, 64, 256},  {48, 65, 257},  {130, 172, 172}, {17, 257, 385},
@@ -29,7 +28,7 @@ void check_shapes(AmxCall multiply) {
   }
 }
 
-// A sum as the instruction takes it, 32 columns after 32: the bits that any cut has to give.
+// Sum in the instruction's order, 32 columns at a time: every split must give these bits.
 float expected_sum(int64_t k, const float* x, const float* w) {
   float sum = 0;
   for (int64_t first = 0; first < k; first += 32) {
@@ -71,7 +70,7 @@ void check_nan(AmxCall multiply) {
   for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(std::isnan(out[i]), i / 40 == 1) << i;
 }
 
-// Neither the threads nor the rows of x beside it change a bit of a row.
+// A row is bitwise identical for any number of threads and any other rows of x.
 void check_splits(AmxCall multiply) {
   const LinearProblem whole(kBf16, {530, 37, 420}, false);
   const std::vector<float> expected = run_amx(multiply, whole, 1);
@@ -83,7 +82,7 @@ void check_splits(AmxCall multiply) {
             std::vector<float>(expected.begin() + 300 * 37, expected.begin() + 319 * 37));
 }
 
-// A few rows, streamed past the weights, have the bits of many, and write nothing beside their own columns.
+// A few streamed rows are bitwise identical to the many-row product and write only their own columns.
 void check_few_rows(AmxCall multiply) {
   for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {33, 31}, {70, 420}, {257, 64}}) {
     const LinearProblem whole(kBf16, {40, n, k}, false);
@@ -110,15 +109,14 @@ void check_few_rows(AmxCall multiply) {
   }
 }
 
-// Products of one x, made together: the bits of each by itself, in outs side by side, of which nothing else
-// changes.
+// Several products of one x in one call: each bitwise identical to a separate call; nothing else is written.
 void check_together(AmxCall multiply) {
   for (const LinearShape& shape : {LinearShape{9, 0, 31}, {40, 0, 200}, {530, 0, 40}}) {
     const auto [m, ignored, k] = shape;
     std::vector<LinearProblem> problems;
     int64_t width = 0;
     for (const int64_t n : {70, 1, 300, 33}) {
-      problems.emplace_back(kBf16, LinearShape{m, n, k}, n == 70 || n == 33);  // of the same x
+      problems.emplace_back(kBf16, LinearShape{m, n, k}, n == 70 || n == 33);  // all share one x
       width += n + 1;
     }
     std::vector<float> out(static_cast<size_t>(m * width), -77.0F), expected = out;
@@ -145,8 +143,8 @@ void check_together(AmxCall multiply) {
   }
 }
 
-// A product with quantised weights has the bits of one with what they are, rounded to bf16: of tiles, panels
-// and blocks that are full or not, with a bias, with a NaN for a scale, made by several threads.
+// A product with quantized weights is bitwise identical to one with their bf16 values: full and partial
+// tiles, panels and blocks, a bias, a NaN scale, several threads.
 void check_quantized(AmxCall multiply) {
   for (const DType dtype : {DType::kQ8, DType::kQ4}) {
     for (const auto& [m, n, k] :
@@ -159,8 +157,7 @@ void check_quantized(AmxCall multiply) {
   }
 }
 
-// What rounding both sides to bf16 may cost, against the product in float64 of x with the weights as they
-// are.
+// Error bound of rounding both operands to bf16, vs the float64 product of x with unrounded weights.
 void check_quantized_bound(AmxCall multiply) {
   const LinearShape shape{40, 64, 512};
   for (const DType dtype : {DType::kQ8, DType::kQ4}) {
@@ -181,15 +178,14 @@ void check_quantized_bound(AmxCall multiply) {
       ASSERT_LE(std::abs(error), 2 * 0x1p-9 * 1.01) << name_of(dtype) << " at " << i;
       square += error * error;
     }
-    // Roundings of random signs cancel: k of them are sqrt(k) times less than that, and half of it on
-    // average.
+    // Roundings of random sign cancel: k of them are sqrt(k) times less, and half of that on average.
     EXPECT_LT(std::sqrt(square / static_cast<double>(out.size())), 2 * 0x1p-9 / std::sqrt(512.0))
         << name_of(dtype);
     EXPECT_GT(std::sqrt(square / static_cast<double>(out.size())), 0.1 * 0x1p-9 / std::sqrt(512.0));
   }
 }
 
-// The same of the emulation, on any processor, and of the processor itself.
+// Runs a check on the emulation (any processor) or on the processor itself.
 struct AmxCheck {
   const char* name;
   void (*check)(AmxCall multiply);
@@ -244,12 +240,12 @@ TEST(AmxSchedule, PacksXOnceForAllProducts) {
 struct RecordedFetches : EmulatedTiles {
   static inline std::map<uintptr_t, int> lines;
   template <int kC, int kA, int kB>
-  static void dot() {}  // what is multiplied does not matter here
+  static void dot() {}  // the result is irrelevant here
   static void fetch(const void* line) { ++lines[reinterpret_cast<uintptr_t>(line) / 64]; }
 };
 
-// Every line of w but those of the first panel is fetched once, however many blocks of x pass by, and every
-// line of packed x but those of the first block of columns; and nothing else is.
+// Prefetches each line of w after the first panel once, for any number of x blocks, and each line of packed x
+// after the first column block; nothing else.
 void check_fetches(int64_t m) {
   const int64_t n = 150, k = 800;
   std::vector<float> x(static_cast<size_t>(m * k)), out(static_cast<size_t>(m * n));
@@ -272,12 +268,11 @@ void check_fetches(int64_t m) {
   EXPECT_EQ(RecordedFetches::lines, expected) << "m " << m;
 }
 
-TEST(AmxSchedule, FetchesWhatComesNextAndOnce) {
+TEST(AmxSchedule, FetchesTheNextLinesOnce) {
   for (const int64_t m : {20, 70, 512}) check_fetches(m);
 }
 
-// Planted mistakes show what the checks above are worth.
-TEST(AmxPlanted, MistakesAreSeen) {
+TEST(AmxPlanted, MistakesAreDetected) {
   const LinearProblem problem(kBf16, {40, 70, 300}, false);
   EXPECT_LE(worst_error(problem, run_amx(kEmulated, problem, 1)), 1.0);
   EXPECT_GT(worst_error(problem, run_amx(emulated_product<SwappedOperands>, problem, 1)), 100.0);

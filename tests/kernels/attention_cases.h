@@ -9,7 +9,7 @@ enum class Fill {
   kRandom,
   kIdenticalKeys,  // every score of a row equal
   kZeroQueries,    // every score 0
-  kHuge,           // scores of some 10^4: one key takes all
+  kHuge,           // scores of some 10^4: one key dominates
   kDenormal,       // keys and values below f16's normal range
 };
 
@@ -22,12 +22,12 @@ struct AttentionCase {
   Fill fill = Fill::kRandom;
   float softcap = 0.0F;
   bool alibi = false;
-  bool latent = false;    // the values are the keys
-  int64_t value_dim = 0;  // how many numbers of a value are wanted; 0: all
-  // In place of the window: several ranges of keys, each with a rotation of the query of its own.
-  std::vector<KeyEdge> edges{};  // begin and end of each
+  bool latent = false;    // values are a prefix of the keys
+  int64_t value_dim = 0;  // value elements to output; 0: all
+  // Replaces the window: several key ranges, each with its own query rotation.
+  std::vector<KeyEdge> edges{};  // begin and end of each range
   bool sinks = false;
-  bool second = false;  // every other range sees the second keys
+  bool second = false;  // every other range uses the second keys
 };
 
 inline void PrintTo(const AttentionCase& c, std::ostream* out) {
@@ -40,8 +40,8 @@ inline void PrintTo(const AttentionCase& c, std::ostream* out) {
   *out << (c.sinks ? " sinks" : "") << (c.second ? " second keys" : "");
 }
 
-// Ranges as methods of longer contexts have them: a window and all before it; a window and the first keys;
-// the chunk that a token is in, the one before and the earlier ones; an empty one beside two others.
+// Ranges of long-context methods: a window and everything before; a window and sinks; the current, previous
+// and earlier chunks; an empty range next to two others.
 inline std::vector<std::vector<KeyEdge>> several_ranges(int32_t n) {
   constexpr KeyEdge kStart{.most = 0}, kThree{.least = 3, .most = 3}, kSelf{.offset = 1};
   const KeyEdge window{.offset = 1 - n}, chunk{.chunk = n}, last_chunk{.offset = -n, .chunk = n};
@@ -81,7 +81,7 @@ inline void add_range_cases(std::vector<AttentionCase>& cases) {
 
 inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16;
-  // ALiBi: grouped heads of any number, windows, all ways through the kernels, far from the start
+  // ALiBi: grouped heads of any number, windows, every kernel path, far from the start
   for (AttentionCase c : std::vector<AttentionCase>{{1, 0, 4, 4, 64, 0},
                                                     {1, 700, 4, 2, 64, 0},
                                                     {1, 700, 12, 3, 128, 0, f16, bf16},
@@ -90,7 +90,7 @@ inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
                                                     {1, 100000, 2, 1, 8, 0, f16, f16, 300},
                                                     {3, 400, 5, 5, 34, 0, f32, f32},
                                                     {5, 300, 4, 4, 12, 0, bf16, f32, 64},
-                                                    {2, 60, 3, 1, 64, 64, f16, bf16},  // beside RoPE
+                                                    {2, 60, 3, 1, 64, 64, f16, bf16},  // with RoPE
                                                     {150, 130, 12, 4, 64, 0, f16, bf16},
                                                     {150, 130, 4, 2, 64, 0, f16, f16, 100},
                                                     {70, 250, 2, 2, 256, 0, bf16, bf16},
@@ -101,7 +101,7 @@ inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
     c.softcap = 2.0F;
     if (c.n == 2 || c.n == 90) cases.push_back(c);
   }
-  // MLA: one row per position, 64 of it rotated, for all heads and for keys and values alike
+  // MLA: one row per position for all heads, keys and values; 64 of its elements are rotated
   for (AttentionCase c : std::vector<AttentionCase>{{1, 0, 1, 1, 576, 64, f16, f16},
                                                     {1, 300, 16, 1, 576, 64, f16, f16},
                                                     {2, 255, 40, 1, 576, 64, bf16, bf16},
@@ -112,19 +112,19 @@ inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
     c.interleaved = c.latent = true;
     cases.push_back(c);
   }
-  // its heads made from the rows: values shorter than keys
+  // MLA with expanded heads: values shorter than keys
   for (AttentionCase c : std::vector<AttentionCase>{{1, 300, 4, 4, 192, 64, f16, f16},
                                                     {1, 3000, 2, 2, 192, 64, f16, f16},
                                                     {30, 250, 5, 5, 96, 32, bf16, bf16},
                                                     {150, 130, 3, 3, 192, 64, f16, f16},
                                                     {70, 250, 2, 2, 192, 64, f32, f32}}) {
     c.interleaved = true;
-    c.value_dim = c.head_dim == 96 ? 60 : 128;  // 60: no multiple of a vector, nor of 8
+    c.value_dim = c.head_dim == 96 ? 60 : 128;  // 60: no multiple of a vector or of 8
     cases.push_back(c);
   }
 }
 
-// Values of eight bits: streamed and in blocks, rows of whole vectors and not, all kinds of keys.
+// 8-bit values: streamed and in blocks, whole-vector rows and others, all key dtypes.
 inline void add_quantized_value_cases(std::vector<AttentionCase>& cases) {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16, q8 = DType::kQ8;
   for (const AttentionCase& c : std::vector<AttentionCase>{{1, 0, 1, 1, 64, 64, f16, q8},
@@ -180,7 +180,7 @@ inline std::vector<AttentionCase> attention_cases() {
     cases.push_back({1, 700, 4, 2, 64, 64, f16, f16, window});
     cases.push_back({150, 130, 4, 2, 64, 64, f16, bf16, window});
   }
-  // YaRN's factor, on all dimensions and on the rotated ones only
+  // YaRN's factor, on all dimensions and on the rotated dimensions only
   cases.push_back({1, 400, 4, 2, 64, 64, f16, f16, 0, false, 1.44F});
   cases.push_back({80, 0, 4, 2, 64, 32, f16, f16, 0, false, 1.44F});
   for (Fill fill : {Fill::kIdenticalKeys, Fill::kZeroQueries, Fill::kHuge, Fill::kDenormal}) {
@@ -188,7 +188,7 @@ inline std::vector<AttentionCase> attention_cases() {
     cases.push_back({90, 10, 4, 2, 64, 64, f32, f32, 0, false, 1.0F, fill});
   }
   cases.push_back({1, 32767, 2, 1, 64, 64, f16, f16, 0, false, 1.0F, Fill::kIdenticalKeys});
-  // no RoPE: neither a rotation nor its factor
+  // no RoPE: no rotation and no factor
   cases.push_back({1, 300, 4, 2, 64, 0, f16, f16, 0, false, 1.44F});
   cases.push_back({3, 250, 4, 2, 34, 0, f32, bf16, 0, true, 1.44F});
   cases.push_back({70, 20, 4, 2, 128, 0, f16, bf16, 0, false, 1.44F});
@@ -207,7 +207,7 @@ inline std::vector<AttentionCase> attention_cases() {
   return cases;
 }
 
-// The slopes of the ALiBi paper, for head counts that are no power of two as well: 2^(-8 (h + 1) / n_heads).
+// Slopes of the ALiBi paper, also for head counts that are not powers of two: 2^(-8 (h + 1) / n_heads).
 inline std::vector<float> alibi_slopes(int64_t n_heads) {
   std::vector<float> slopes;
   for (int64_t h = 1; h <= n_heads; ++h) {
@@ -217,7 +217,7 @@ inline std::vector<float> alibi_slopes(int64_t n_heads) {
   return slopes;
 }
 
-// The data of a case, the same for every backend and every way of splitting it.
+// Data of a case: identical for every backend and split.
 struct AttentionData {
   std::vector<float> q, keys, values;
 
@@ -236,8 +236,8 @@ struct AttentionData {
   }
 };
 
-// Runs the tokens in chunks; a chunk sees a cache that holds it and everything before it. Rows of the output
-// begin at multiples of 16 bytes where a row is a multiple of 8 long, which CUDA's tensor cores ask for.
+// Attends in chunks; a chunk sees the cache up to its end. Output rows with a multiple of 8 elements are
+// 16-byte aligned, as CUDA's tensor cores require.
 inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c,
                                         const std::vector<int64_t>& chunks, DType out_dtype = DType::kF32) {
   const AttentionData data(c);
@@ -264,7 +264,7 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   int64_t done = 0;
   for (int64_t chunk : chunks) {
     const int64_t first = c.first_position + done;
-    std::vector<Rope> ropes;  // of each range, some positions apart
+    std::vector<Rope> ropes;  // per range, at shifted positions
     std::vector<KeyRange> ranges;
     for (size_t i = 0; i < std::max<size_t>(c.edges.size(), 1); i += 2) {
       ropes.emplace_back(backend, first + static_cast<int64_t>(37 * i), chunk, frequencies(c.rotary_dim),
@@ -281,12 +281,11 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   return out.values();
 }
 
-// A score is a sum of head_dim products in f32: with |s| up to S its error is a few S * 2^-24, and that is
-// the relative error of its weight, hence (times the largest |v|, 4 here) of the result. Random normals have
-// S of about 5; kHuge has 10^4 * 5. The weighted sum itself adds a few 2^-24. A soft cap magnifies no error
-// of a score, and adds 8 * 2^-24 of itself: 5 (check_soft_cap), and 3 where the quotient is only good to 2
-// ulp. ALiBi's distances make a score b smaller and its error b * 2^-24 larger, but the weight falls by
-// exp(-b).
+// A score sums head_dim products in f32: with |s| up to S its error is a few S * 2^-24. That is the relative
+// error of its weight, hence (times the largest |v|, here 4) of the result. Random normals have S of about 5;
+// kHuge has 10^4 * 5. The weighted sum adds a few 2^-24. A soft cap magnifies no error and adds 8 * 2^-24 of
+// itself: 5 (check_soft_cap), and 3 where the quotient is only good to 2 ulp. An ALiBi bias b adds b * 2^-24,
+// but the weight falls by exp(-b).
 inline double attention_tolerance(const AttentionCase& c) {
   const double largest_value = c.fill == Fill::kDenormal ? 4e-6 : 4.0;
   const double largest_score = c.fill == Fill::kHuge ? 5e4 : 5.0;
@@ -299,7 +298,7 @@ inline void check_attention(Backend& tested, Backend& reference, const Attention
                "attention");
 }
 
-// The split does not matter: chunks of 1, 7, 64 and the rest against one shot.
+// Chunks of 1, 7, 64 and the rest equal one shot.
 inline void check_attention_chunks(Backend& backend, const AttentionCase& c,
                                    double (*tolerance)(const AttentionCase&) = attention_tolerance) {
   std::vector<int64_t> chunks;
@@ -313,7 +312,7 @@ inline void check_attention_chunks(Backend& backend, const AttentionCase& c,
                "attention in chunks");
 }
 
-// With queries of 0 ALiBi alone weighs the values: by exp(-slope * distance), over their sum.
+// Zero queries: ALiBi alone weights the values by exp(-slope * distance), normalised.
 inline void check_alibi_weights(Backend& backend, DType dtype, double tolerance) {
   const int64_t n = 90, heads = 3, head_dim = 8;
   std::vector<float> one_hot;
@@ -345,7 +344,7 @@ inline void check_alibi_weights(Backend& backend, DType dtype, double tolerance)
   expect_close(out.values(), expected, tolerance, 0, "ALiBi's weights");
 }
 
-// A table of which nothing is rotated, though it has angles and a factor: what frequencies of 0 give.
+// rotary_dim 0 ignores angles and factor: equals frequencies of 0.
 inline void check_attention_without_rope(Backend& backend) {
   const int64_t n = 70, heads = 4, kv_heads = 2, head_dim = 64;
   Rng rng(43);
@@ -372,8 +371,8 @@ inline void check_attention_without_rope(Backend& backend) {
   }
 }
 
-// Only differences of positions count: queries and keys rotated by some positions more give the same output.
-// (The cache index is what masks; the angles come from the tables alone.)
+// Attention is relative: shifting the rotations of queries and keys together changes nothing. (The cache
+// index masks; the tables only hold angles.)
 inline void check_attention_is_relative(Backend& backend) {
   const int64_t n = 40, heads = 2, head_dim = 64;
   Rng rng(42);

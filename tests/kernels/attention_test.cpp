@@ -5,7 +5,6 @@
 namespace lariat::test {
 namespace {
 
-// n tokens, three at a time.
 std::vector<int64_t> few_at_a_time(int64_t n) {
   std::vector<int64_t> chunks(static_cast<size_t>(n / 3), 3);
   if (n % 3 != 0) chunks.push_back(n % 3);
@@ -17,14 +16,14 @@ TEST_P(Attention, MatchesReference) { check_attention(cpu_, reference_, param(),
 TEST_P(Attention, SplitDoesNotMatter) { check_attention_chunks(cpu_, param(), cpu_attention_tolerance); }
 LARIAT_ON_CPU(Attention, attention_cases());
 
-// Stronger than SplitDoesNotMatter: where chunks go through one kernel, a row has one order of summation,
-// however many rows are beside it. One thread: several share out the positions of a short chunk, and merge.
+// Stronger than SplitDoesNotMatter: chunks through one kernel sum a row in one order, whatever the other
+// rows. One thread: several threads would split and merge the positions of a short chunk.
 TEST(CpuAttention, ChunksThroughOneKernelGiveTheSameBits) {
   CpuBackend cpu(1);
   for (const AttentionCase& c : attention_cases()) {
     const int64_t block =
         (kAttentionRowsAlike + 1) * c.n_kv_heads / c.n_heads + 1;  // tokens: more rows per KV head
-    if (c.n < 2 * block || block <= 3) continue;                   // three tokens are to be too few
+    if (c.n < 2 * block || block <= 3) continue;  // three tokens must stay below the block kernel
     SCOPED_TRACE(testing::PrintToString(c));
     const CpuPaths before = cpu.paths();
     EXPECT_EQ(run_attention(cpu, c, {block, c.n - block}), run_attention(cpu, c, {c.n}));
@@ -35,7 +34,7 @@ TEST(CpuAttention, ChunksThroughOneKernelGiveTheSameBits) {
   }
 }
 
-// Threads share out the positions of a long context, and merge what they have.
+// Threads split the positions of a long context and merge their results.
 TEST(CpuAttention, ThreadsChangeBitsOnlyInALongContext) {
   CpuBackend one(1), five(5);
   int64_t changed = 0;
@@ -54,7 +53,6 @@ TEST(AttentionLaws, AlibiWeighsByDistance) {
   check_alibi_weights(reference, DType::kF32, 1e-7);
 }
 
-// A query that sees keys a million positions back.
 TEST(AttentionLaws, HoldForAMillionPositions) {
   CpuBackend cpu(2);
   ReferenceBackend reference;
@@ -64,9 +62,8 @@ TEST(AttentionLaws, HoldForAMillionPositions) {
   check_attention(cpu, reference, c);
 }
 
-// Scores beyond f32: a softmax over nothing but -inf has no result (NaN, as in PyTorch), and the heads beside
-// it keep theirs.
-TEST(AttentionLaws, ARowOfNothingButMinusInfinityIsAlone) {
+// Infinite scores: a softmax of only -inf is NaN (as in PyTorch); the other heads are unaffected.
+TEST(AttentionLaws, ARowOfMinusInfinityAffectsNoOther) {
   for (const int64_t depth : {0, 70, 5000}) {
     const AttentionCase c{1, depth, 2, 1, 64, 64, DType::kF32, DType::kF32};
     AttentionData data(c);
@@ -77,7 +74,7 @@ TEST(AttentionLaws, ARowOfNothingButMinusInfinityIsAlone) {
     cache.set_keys(data.keys);
     cache.set_values(std::vector<float>(data.values.size(), 0.5F));
     const Tensor q(cpu, data.q, 1, 128), out(cpu, 1, 128);
-    // Frequency 0: nothing is rotated, so every product keeps its sign.
+    // Frequency 0: no rotation, so every product keeps its sign.
     const Rope rope(cpu, depth, 1, std::vector<double>(32, 0.0), false, 1.0F);
     const StepSequence step = cache.sequence(depth, 1);
     cpu.attention({.sequences = {&step, 1}}, q.view(), causal(rope), cache.layer(),

@@ -8,7 +8,7 @@
 
 namespace lariat::test {
 
-// A case of a table on the CPU backend with one thread and with two.
+// One table case on the CPU backend with one and two threads.
 template <class Case>
 class CpuOp : public testing::TestWithParam<std::tuple<int, Case>> {
  protected:
@@ -17,11 +17,11 @@ class CpuOp : public testing::TestWithParam<std::tuple<int, Case>> {
   ReferenceBackend reference_;
 };
 
-// Where blocks go through tiles (attention_tiles_test.cpp has the narrow bounds) a product of normal values
-// that are each rounded to bf16 is off by some 2^-9 of itself, and so is a score, a sum of them over its
-// root; six times that as a weight's share of values of up to 4, beside the weight's own rounding (2^-8).
+// Tiled blocks round operands to bf16 (narrow bounds: attention_tiles_test.cpp). Products and scores of
+// normal values
+// are off by some 2^-9; six times that in a weight, plus the weight's rounding (2^-8), for values up to 4.
 inline double cpu_attention_tolerance(const AttentionCase& c) {
-  const KvLayer layer{1, 32, c.k_dtype, c.v_dtype};  // of a shape that tiles take
+  const KvLayer layer{1, 32, c.k_dtype, c.v_dtype};  // a shape that tiles support
   const bool rounded = cpu::has_tiled_attention(layer);
   return attention_tolerance(c) + (rounded ? 4 * (6 * 0x1p-9 + 0x1p-8) : 0);
 }

@@ -7,10 +7,8 @@
 #include "kernels/quant.h"
 #include "tests/kernels/tensors.h"
 
-// Cases of route, grouped_linear and combine_experts.
 namespace lariat::test {
 
-// A Routing in a backend's memory.
 class Routed {
  public:
   Routed(Backend& backend, int64_t tokens, int64_t n_chosen)
@@ -38,7 +36,6 @@ class Routed {
   Tensor weights_;
 };
 
-// --- route -----------------------------------------------------------------------------------------------
 struct RouteCase {
   int64_t tokens = 1, n_experts = 1, n_chosen = 1;
   bool sigmoid = false, bias = false;
@@ -85,7 +82,7 @@ inline std::vector<RouteCase> route_cases() {
   };
 }
 
-// Whether the values that routing compares differ by more than f32 may confuse.
+// Whether the compared routing values differ by more than f32 rounding.
 inline bool far_apart(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   for (size_t i = 1; i < values.size(); ++i) {
@@ -94,9 +91,8 @@ inline bool far_apart(std::vector<double> values) {
   return true;
 }
 
-// Logits of one token, and the bias of all: without one the logits themselves order the experts, and are a
-// shuffled sequence of even steps; with one they are drawn until the sums are far apart, those of the two
-// best in a group as well.
+// Logits of one token, and every token's bias. Without bias: shuffled, evenly spaced logits. With bias:
+// redrawn until the sums are far apart, also the sums of the two best per group.
 inline std::vector<float> apart_logits(const RouteCase& c, const std::vector<float>& bias, Rng& rng) {
   const auto n = static_cast<size_t>(c.n_experts), size = n / static_cast<size_t>(c.n_groups);
   std::vector<float> logits(n);
@@ -142,11 +138,11 @@ inline void check_route(Backend& tested, Backend& reference, const RouteCase& c,
   const auto [experts, weights] = run(tested);
   const auto [expected_experts, expected_weights] = run(reference);
   EXPECT_EQ(experts, expected_experts);
-  // exp(x) in f32 is as exact as x, which is as large as 16 here: 2^-21. The rest is a few roundings.
+  // exp(x) in f32 is as exact as x, which is up to 16 here: 2^-21. The rest is a few roundings.
   expect_close(weights, expected_weights, 0, 0x1p-20, "weights");
 }
 
-// The experts of one token, and their weights.
+// Chosen experts of one token, and their weights.
 inline std::pair<std::vector<int32_t>, std::vector<float>> route_one(Backend& backend,
                                                                      const std::vector<float>& logits,
                                                                      const RouteCase& c,
@@ -158,7 +154,7 @@ inline std::pair<std::vector<int32_t>, std::vector<float>> route_one(Backend& ba
   return {routed.experts(), routed.weights()};
 }
 
-// The first of equal values wins, wherever it stands.
+// The first of equal values wins.
 inline void check_route_ties(Backend& tested) {
   using Ids = std::vector<int32_t>;
   const auto experts = [&](const std::vector<float>& logits, const RouteCase& router,
@@ -168,12 +164,12 @@ inline void check_route_ties(Backend& tested) {
   for (const bool sigmoid : {false, true}) {
     EXPECT_EQ(experts(std::vector<float>(70, 0.25F), {.n_chosen = 4, .sigmoid = sigmoid}), (Ids{0, 1, 2, 3}));
     std::vector<float> pairs(70, -1.0F);
-    pairs[69] = pairs[33] = 2.0F;  // lanes and warps apart
+    pairs[69] = pairs[33] = 2.0F;  // different lanes and warps
     pairs[5] = pairs[64] = 1.0F;
     EXPECT_EQ(experts(pairs, {.n_chosen = 5, .sigmoid = sigmoid}), (Ids{33, 69, 5, 64, 0}));
     EXPECT_EQ(experts({0.0F, -0.0F, 0.0F}, {.n_chosen = 2, .sigmoid = sigmoid}), (Ids{0, 1}));
     EXPECT_EQ(experts({-0.0F, 0.0F, -0.0F}, {.n_chosen = 2, .sigmoid = sigmoid}), (Ids{0, 1}));
-    // Groups {1, 3}, {3, 2}, {0, 3}: equal by their best, the middle one first by its two best.
+    // Groups {1, 3}, {3, 2}, {0, 3}: equal best values; the middle group wins by the sum of its two best.
     const std::vector<float> groups = {1, 3, 3, 2, 0, 3};
     const RouteCase router{.n_chosen = 3, .sigmoid = sigmoid, .n_groups = 3, .kept_groups = 2};
     EXPECT_EQ(experts(groups, router), (Ids{1, 2, 3}));
@@ -186,7 +182,7 @@ inline void check_route_ties(Backend& tested) {
   }
 }
 
-// Whatever the logits are, the experts are as many different ones.
+// Any logits choose n_chosen different experts.
 inline void check_route_oddities(Backend& tested) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
                   kInf = std::numeric_limits<float>::infinity();
@@ -203,7 +199,7 @@ inline void check_route_oddities(Backend& tested) {
   const std::vector<RouteCase> routers = {
       {.n_chosen = 6},
       {.n_chosen = 6, .sigmoid = true, .normalise = true},
-      {.n_chosen = 8, .n_groups = 16, .kept_groups = 2},  // all that is kept
+      {.n_chosen = 8, .n_groups = 16, .kept_groups = 2},  // every expert of the kept groups
   };
   for (size_t r = 0; r < rows.size(); ++r) {
     for (const RouteCase& router : routers) {
@@ -217,7 +213,7 @@ inline void check_route_oddities(Backend& tested) {
         const std::set<int32_t> different(experts.begin(), experts.end());
         EXPECT_EQ(different.size(), experts.size()) << r;
         EXPECT_TRUE(*different.begin() >= 0 && *different.rbegin() < 64) << r;
-        // A broken model shows, and nothing overflows that need not.
+        // NaN from a broken model must show, and nothing may overflow unnecessarily.
         if (router.sigmoid || bias) continue;
         EXPECT_EQ(std::isnan(weights[0]), r <= 4) << r;
         if (r >= 5) {
@@ -229,7 +225,6 @@ inline void check_route_oddities(Backend& tested) {
   EXPECT_EQ(route_one(tested, rows[5], {.n_chosen = 2}).first, (std::vector<int32_t>{63, 0}));
 }
 
-// --- grouped_linear ---------------------------------------------------------------------------------------
 struct ExpertShape {
   int64_t tokens, n_experts, n_chosen, n, k;
   bool shared = true;  // one row of x per token; otherwise one per choice
@@ -249,18 +244,18 @@ inline std::vector<ExpertShape> expert_shapes() {
       {31, 7, 3, 19, 130},
       {31, 7, 3, 130, 19, false},
       {70, 5, 2, 24, 72, true, 8},
-      {1, 300, 40, 5, 8},   // more experts than one launch has pointers of,
-      {10, 300, 40, 5, 8},  // and fewer than rows
+      {1, 300, 40, 5, 8},   // more experts than one launch has pointers,
+      {10, 300, 40, 5, 8},  // and fewer experts than rows
       {3, 16, 4, 96, 1032},
   };
 }
 
-// One product: its values on the host, and how to run it on a backend. Low experts are chosen more often than
-// high ones, so that some have many rows and some have none.
+// One product: host values, and its run on a backend. Low experts are chosen more often: some experts have
+// many rows, some none.
 struct ExpertProblem {
   DType weights, compute;
   ExpertShape shape;
-  std::vector<float> x, w, biases;  // those: of [experts, n], or none
+  std::vector<float> x, w, biases;  // biases: [experts, n], or none
   std::vector<int32_t> chosen;
 
   ExpertProblem(DType weights_, DType compute_, const ExpertShape& s)
@@ -297,7 +292,6 @@ struct ExpertProblem {
     return experts;
   }
 
-  // All rows of the product.
   std::vector<float> run(Backend& backend) const {
     std::vector<Tensor> hosts;
     const std::vector<Loaded> loaded = load(backend, hosts);
@@ -313,9 +307,9 @@ struct ExpertProblem {
     return out.values();
   }
 
-  // As in linear_cases.h: eight standard deviations of what f32 accumulation costs. Quantised: of a group's
-  // exact sum, its scale and its part of the whole are rounded, which is less; its values differ from w by
-  // half a step of 1/8 of the largest at most.
+  // As in linear_cases.h: eight standard deviations of f32 accumulation. Quantized: a group's exact sum, its
+  // scale and its contribution are rounded, which is less; values differ from w by at most half a step of 1/8
+  // of the largest.
   double tolerance(int64_t row, int64_t o) const {
     const float* const rows = x.data() + x_row(row) * shape.k;
     const float* const weight = w.data() + (chosen[static_cast<size_t>(row)] * shape.n + o) * shape.k;
@@ -343,7 +337,7 @@ inline void check_grouped_linear(Backend& tested, Backend& reference, DType weig
   }
 }
 
-// A row of biases joins what the block's product is without it.
+// Each expert's bias row is added to its product.
 inline void check_grouped_biases(Backend& tested, DType weights, DType compute) {
   for (const ExpertShape& s : {ExpertShape{3, 5, 2, 17, 40}, {60, 3, 2, 33, 64, false}, {1, 300, 40, 5, 8}}) {
     ExpertProblem problem(weights, compute, s);
@@ -364,7 +358,6 @@ inline void check_grouped_linear_nan(Backend& tested, DType weights, DType compu
   for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(std::isnan(out[i]), i / 20 == 1) << i;
 }
 
-// --- combine_experts -------------------------------------------------------------------------------------
 struct CombineCase {
   int64_t tokens, n_chosen, cols;
   int64_t gap = 0;
@@ -387,11 +380,11 @@ inline void check_combine(Backend& tested, Backend& reference, const CombineCase
     const Tensor rows(backend, x, choices, c.cols, DType::kF32, c.gap);
     const Routed routed(backend, std::vector<int32_t>(static_cast<size_t>(choices), 0), weights, c.tokens);
     const Tensor out = add ? Tensor(backend, before, c.tokens, c.cols, DType::kF32, c.gap)
-                           : Tensor(backend, c.tokens, c.cols, c.gap);  // NaN, which must not be added
+                           : Tensor(backend, c.tokens, c.cols, c.gap);  // NaN must not be added
     backend.combine_experts(rows.view(), routed.view(), add, out.view());
     return out.values();
   };
-  // Products of normals, n_chosen roundings of a sum that is some sqrt(n_chosen) large.
+  // Products of normals: n_chosen roundings of a sum of size sqrt(n_chosen).
   const double tolerance = 8 * 0x1p-24 * static_cast<double>(c.n_chosen + 1);
   expect_close(run(tested), run(reference), tolerance, 0, add ? "added" : "alone");
 }

@@ -7,7 +7,7 @@
 namespace lariat::test {
 namespace {
 
-TEST(CpuRoute, SaysHowManyExpertsItCanHave) {
+TEST(CpuRoute, ReportsItsExpertLimit) {
   CpuBackend cpu(1);
   EXPECT_THROW(route_one(cpu, std::vector<float>(513), {.n_chosen = 2}), Error);
 }
@@ -41,12 +41,12 @@ TEST_P(GroupedLinear, AddsTheBiasesOfItsBlock) {
   check_grouped_biases(cpu_, param().weights, param().compute);
 }
 
-TEST_P(GroupedLinear, NanReachesItsRowAndNothingElse) {
+TEST_P(GroupedLinear, NanReachesOnlyItsRow) {
   check_grouped_linear_nan(cpu_, param().weights, param().compute);
 }
 
-// A row has the bits that its expert's own product gives: those of few rows in a step of few tokens, and with
-// quantised weights always (docs/processors.md).
+// A row is bitwise identical to its expert's own product: in steps of few tokens, and always with quantized
+// weights (docs/accuracy.md).
 TEST_P(GroupedLinear, GivesTheBitsOfAProductOfOneRow) {
   const bool any = has_tiles(param().weights, param().compute) ||
                    grouped_linear_rows_alike(is_quantized(param().weights)) > 60 * 2;
@@ -67,7 +67,7 @@ TEST_P(GroupedLinear, GivesTheBitsOfAProductOfOneRow) {
   }
 }
 
-// Threads share out outputs, never a sum; enough weights for all of them.
+// Threads split outputs, never a sum; the weights suffice for all threads.
 TEST_P(GroupedLinear, ThreadsDoNotChangeABit) {
   CpuBackend one(1), five(5);
   for (const int64_t tokens : {1, 6, 40}) {
@@ -79,19 +79,19 @@ TEST_P(GroupedLinear, ThreadsDoNotChangeABit) {
 }
 LARIAT_ON_CPU(GroupedLinear, expert_dtypes());
 
-TEST(CpuGroupedLinear, ReadsOnlyTheExpertsThatWereChosen) {
+TEST(CpuGroupedLinear, ReadsOnlyTheChosenExperts) {
   CpuBackend cpu(2);
   const ExpertProblem all(DType::kF32, DType::kF32, {1, 16, 4, 24, 64});
   const Tensor w(cpu, Rng(5).normals(24 * 64), 24, 64), x(cpu, all.x, 1, 64), out(cpu, 4, 24);
-  Weight experts{std::vector<RowBlock>(16, {Matrix(nullptr, DType::kF32, 24, 64), {}})};  // without memory
+  Weight experts{std::vector<RowBlock>(16, {Matrix(nullptr, DType::kF32, 24, 64), {}})};  // no memory
   for (const int32_t e : all.chosen) experts.blocks[static_cast<size_t>(e)].w = w.view();
   const Routed routed(cpu, all.chosen, {1, 1, 1, 1}, 1);
   cpu.grouped_linear(x.view(), experts, routed.view(), out.view());
   for (const float value : out.values()) EXPECT_TRUE(std::isfinite(value));
 }
 
-// Experts of many rows go through gemm, those of few through gemv.
-TEST(CpuGroupedLinear, TakesTheKernelThatTheRowsOfAnExpertAskFor) {
+// Experts with many rows use gemm, with few rows gemv.
+TEST(CpuGroupedLinear, ChoosesTheKernelByTheExpertsRows) {
   CpuBackend cpu(2);
   ExpertProblem all(DType::kBF16, DType::kBF16, {20, 4, 1, 24, 64});
   for (size_t t = 0; t < 20; ++t) all.chosen[t] = t < 8 ? 0 : t < 17 ? 1 : 3;  // 8, 9, none, 3

@@ -10,7 +10,7 @@
 #include "kernels/quant.h"
 #include "tests/kernels/tensors.h"
 
-// Quantised weights of every form that published formats need, of random codes and scales.
+// Quantized weights of every published format, with random values and scales.
 namespace lariat::test {
 
 struct FormCase {
@@ -51,8 +51,8 @@ inline std::vector<FormCase> form_cases() {
           {"FP4", {q4, {Code::kFp4, kF32, true, 64}}}};
 }
 
-// Codes and scales of a row, drawn for its number alone, and such that weights are in [-3, 3]. ends: every
-// code is the one or the other end of what it may be.
+// Quantized values and scales of a row depend on its number only; weights lie in [-3, 3]. ends: every value
+// is the smallest or largest of its range.
 inline HostWeight random_codes(const WeightFormat& form, int64_t rows, int64_t cols, uint64_t seed = 1,
                                bool ends = false) {
   return {form, rows, cols, [=](int64_t row, const CodeRow& to) {
@@ -68,7 +68,7 @@ inline HostWeight random_codes(const WeightFormat& form, int64_t rows, int64_t c
             Rng rng(seed * 100003 + static_cast<uint64_t>(row));
             for (int64_t c = 0; c < cols; ++c) {
               to.codes[c] = static_cast<uint8_t>(rng.next() % static_cast<uint64_t>(codes));
-              // Of a normal distribution's floats few are subnormal.
+              // Few normal floats are subnormal.
               if (form.grouping.code == Code::kE4M3 && rng.next() % 256 != 0)
                 to.codes[c] = static_cast<uint8_t>(to.codes[c] | 0x40);
               if (ends) to.codes[c] = row / 16 % 2 == 0 ? 0 : static_cast<uint8_t>(codes - 1);
@@ -105,7 +105,7 @@ inline std::vector<uint8_t> bytes_of(const Matrix& m) {
   return {data, data + stored_bytes(m)};
 }
 
-// What f32 accumulation may cost (LinearProblem::tolerance) of products with weights of at most 3.
+// Error of f32 accumulation (LinearProblem::tolerance) with weights of at most 3.
 inline double sum_tolerance(const float* x, int64_t count) {
   double magnitude = 0;
   for (int64_t i = 0; i < count; ++i) magnitude += 3 * std::abs(static_cast<double>(x[i]));

@@ -40,11 +40,11 @@ TEST_P(FormLayout, EveryWeightAndScaleHasItsOwnBits) {
   }
   EXPECT_LE(*std::max_element(taken.begin(), taken.end()), 1);
   const auto unused = std::count(taken.begin(), taken.end(), 0);
-  EXPECT_LT(unused, 2 * 64 * layout.tiles() * layout.blocks());  // what a block's scales are padded by
+  EXPECT_LT(unused, 2 * 64 * layout.tiles() * layout.blocks());  // padding of a block's scales
 }
 
-// Both ways out of codes agree, and so do all that lay them out.
-TEST_P(FormLayout, HoldsWhatTheCodesStandFor) {
+// Both dequantizations agree, and so do all writers of the layout.
+TEST_P(FormLayout, HoldsTheOriginalValues) {
   CpuBackend cpu(2);
   ReferenceBackend reference;
   for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {35, 2 * form_.grouping.block + 37}}) {
@@ -75,7 +75,7 @@ TEST_P(FormLayout, HoldsWhatTheCodesStandFor) {
 INSTANTIATE_TEST_SUITE_P(Forms, FormLayout, testing::ValuesIn(form_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(FormLayout, ANanAmongFloatsIsTheScaleOfItsGroup) {
+TEST(FormLayout, ANanWeightBecomesItsGroupsScale) {
   const WeightFormat form{DType::kQ8, {Code::kE4M3, ScaleType::kF32, false, 64}};
   const HostWeight codes(form, 2, 200, [](int64_t row, const CodeRow& to) {
     std::fill(to.codes, to.codes + 200, uint8_t{0x38});
@@ -101,7 +101,6 @@ class FormMatmul : public CpuOp<FormCase> {
     multiply(backend, rows.view(), w, bias.view(), compute, out.view());
     return out.values();
   }
-  // What the reference makes of the weights rounded to bf16.
   std::vector<float> in_bf16(const Matrix& w, const float* x, int64_t m) {
     std::vector<float> values;
     for (int64_t i = 0; i < w.rows * w.cols; ++i) {
@@ -150,13 +149,13 @@ TEST_P(FormMatmul, HasTheBitsOfARowAlone) {
 }
 
 TEST_P(FormMatmul, GroupedLinearMatchesReference) {
-  // Of codes for floats, many rows are made of bf16 on AMX: 2^-9 of x and of w each.
+  // Float values in many rows are multiplied in bf16 on AMX: 2^-9 each for x and w.
   const double tiles = !integers() && cpu::has_amx_bf16() ? 0x1p-8 / (8 * 0x1p-24) : 1;
   check_grouped_forms(cpu_, reference_, param().form, tiles);
 }
 LARIAT_ON_CPU(FormMatmul, form_cases());
 
-TEST(FormMatmul, BlocksOfSeveralFormsAreMultipliedAsEachAlone) {
+TEST(FormMatmul, BlocksOfDifferentFormatsEqualSeparateProducts) {
   const std::vector<FormCase> all = form_cases();
   CpuBackend cpu(2);
   const int64_t n = 37, k = 300;
@@ -179,7 +178,7 @@ TEST(FormMatmul, BlocksOfSeveralFormsAreMultipliedAsEachAlone) {
   }
 }
 
-// Of every kernel that this processor has, any number of rows, and codes and inputs that could overflow.
+// Every kernel of this processor, any number of rows, values and inputs at the overflow limits.
 TEST(FormKernels, AllGiveTheSameBits) {
   CpuBackend cpu(1);
   const int64_t n = 128, k = 450;
@@ -210,8 +209,8 @@ TEST(FormKernels, AllGiveTheSameBits) {
           }
           const std::string what =
               std::string(c.name) + (ends ? " ends, " : ", ") + std::to_string(m) + " rows";
-          // AVX2 adds a group under nested scales as one integer, others each of its parts as a float: what
-          // differs is how sums of some twenty floats are rounded.
+          // AVX2 adds a group under nested scales as one integer, other kernels add each part as a float: the
+          // sums of some twenty floats round differently.
           if (kernel == cpu::quant_dot_avx2 && c.form.grouping.scales == ScaleType::kNested) {
             double largest = 0;
             for (const float value : plain.values()) largest = std::max(largest, std::abs(double{value}));

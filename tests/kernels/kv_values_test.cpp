@@ -20,7 +20,7 @@ std::vector<float> round_trip(const std::vector<float>& x) {
   return result;
 }
 
-TEST(KvValues, AreHalfAStepAwayAtMost) {
+TEST(KvValues, AreAtMostHalfAStepAway) {
   Rng rng(3);
   for (const float size : {1e-30F, 1e-6F, 1.0F, 1e30F}) {
     for (const int64_t n : {1, 7, 64, 255}) {
@@ -37,7 +37,7 @@ TEST(KvValues, RoundToTheNearestAndTiesToEven) {
             (std::vector<float>{127, 0, 2, -2, 3, -127, 0}));
 }
 
-TEST(KvValues, NothingTurnsIntoNaNButNaN) {
+TEST(KvValues, OnlyNaNGivesNaN) {
   EXPECT_EQ(round_trip({0.0F, -0.0F, 1e-38F}), (std::vector<float>{0, 0, 0}));
   EXPECT_EQ(round_trip({kInf, -kInf, 1.0F}),
             (std::vector<float>{127 * (kMost / 127), -127 * (kMost / 127), 0}));

@@ -6,7 +6,6 @@
 #include "tests/kernels/row_cases.h"
 #include "tests/kernels/tensors.h"
 
-// Cases of linear: every weight dtype and compute dtype over a table of shapes, and every epilogue.
 namespace lariat::test {
 
 struct LinearCase {
@@ -26,7 +25,7 @@ struct LinearShape {
   int64_t m, n, k;
 };
 
-// One product: its values on the host, and how to run it on a backend.
+// One product: host values, and its run on a backend.
 struct LinearProblem {
   LinearCase dtypes;
   LinearShape shape;
@@ -38,7 +37,7 @@ struct LinearProblem {
     x = rng.normals(s.m * s.k);
     w = rng.normals(s.n * s.k);
     if (with_bias) bias = rng.normals(s.n);
-    // Values that their dtypes can hold, so that the host knows what is multiplied.
+    // Rounds to representable values, so that the host knows the operands.
     for (float& value : bias) value = round_to_bf16(value);
     for (float& value : w) value = rounded_to(c.weights, value);
   }
@@ -48,7 +47,7 @@ struct LinearProblem {
     const auto begin = x.begin() + first * shape.k;
     const Tensor rows(backend, {begin, begin + count * shape.k}, count, shape.k, DType::kF32, gap);
     const bool quantized = is_quantized(dtypes.weights);
-    ReferenceBackend host;  // which is where weights are loaded from
+    ReferenceBackend host;  // loads the weights
     const Tensor weights(quantized ? host : backend, w, shape.n, shape.k,
                          quantized ? DType::kF32 : dtypes.weights, gap);
     const Loaded loaded = quantized || backend.traits().copies_bf16
@@ -61,13 +60,12 @@ struct LinearProblem {
   }
   std::vector<float> run(Backend& backend, int64_t gap = 0) const { return run(backend, 0, shape.m, gap); }
 
-  // What f32 accumulation may cost. Each of the k additions rounds its partial sum s_j by at most u |s_j|,
-  // u = 2^-24. For values of random sign |s_j| ~ sqrt(j) and the roundings are independent, so that the whole
-  // error is about u k / sqrt(2), while S = sum |x_i w_i| is about 0.64 k: one standard deviation is about
-  // u S however the sum is grouped. 8 u S is never exceeded by chance, and is a hundred times less than what
-  // a forgotten or a superfluous rounding to bf16 (2^-9 per product) costs. Quantised: of a group's exact
-  // sum, its scale and its part of the whole are rounded, which is less; its values differ from w by half a
-  // step of 1/8 of the largest at most.
+  // Error of f32 accumulation. Each of the k additions rounds its partial sum s_j by at most u |s_j|, u =
+  // 2^-24. For values of random sign |s_j| ~ sqrt(j) and roundings are independent: the error is about u k /
+  // sqrt(2), while S = sum |x_i w_i| is about 0.64 k. So one standard deviation is about u S for any
+  // grouping. 8 u S is never exceeded by chance, and is a hundred times less than one wrong rounding to bf16
+  // (2^-9 per product). Quantized: a group's exact sum, scale and contribution are rounded, which is less;
+  // values differ from w by at most half a step of 1/8 of the largest.
   double tolerance(int64_t row, int64_t o) const {
     const double step = is_quantized(dtypes.weights) ? 0.3 : 0;
     double magnitude = bias.empty() ? 0 : std::abs(bias[static_cast<size_t>(o)]);
@@ -78,8 +76,8 @@ struct LinearProblem {
     return 8 * 0x1p-24 * magnitude;
   }
 
-  // The largest difference from the reference's product, in units of the tolerance. Of large products the
-  // reference computes some rows only, the first and the last among them.
+  // Largest difference from the reference in units of the tolerance. For large products the reference
+  // computes only some rows, including the first and last.
   double worst_error(Backend& reference, const std::vector<float>& actual) const {
     const auto [m, n, k] = shape;
     const bool large = m * n * k > 1000000;
@@ -97,7 +95,7 @@ struct LinearProblem {
     return worst;
   }
 
-  // The product of what quantised weights stand for, in bf16.
+  // The same product with dequantized bf16 weights.
   LinearProblem in_bf16() const {
     ReferenceBackend host;
     LinearProblem problem = *this;
@@ -110,7 +108,7 @@ struct LinearProblem {
   }
 };
 
-// Rows of quantised weights beyond most_integers are a product of what the weights stand for in bf16.
+// More than most_integers rows of quantized weights: equals the product with dequantized bf16 weights.
 inline void check_linear(Backend& tested, Backend& reference, const LinearCase& c, const LinearShape& shape,
                          int64_t gap = 0, bool with_bias = false,
                          int64_t most_integers = std::numeric_limits<int64_t>::max()) {
@@ -121,7 +119,7 @@ inline void check_linear(Backend& tested, Backend& reference, const LinearCase& 
       << gap;
 }
 
-// Odd, tiny and unaligned sizes, sizes just around vector and block widths, and some of real models.
+// Odd, tiny and unaligned sizes, sizes around vector and block widths, and sizes of real models.
 inline void check_linear_shapes(Backend& tested, Backend& reference, const LinearCase& c,
                                 int64_t most_integers = 130) {
   constexpr int64_t kSizes[][2] = {{1, 1},     {1, 257},   {3, 1},     {3, 31},    {31, 3},    {16, 32},
@@ -143,8 +141,7 @@ inline void check_linear_strides_and_bias(Backend& tested, Backend& reference, c
   }
 }
 
-// A chunked prefill must give what one shot gives, up to rounding; and rows that are computed
-// one by one must be what they are in any small batch.
+// Chunked prefill equals one shot up to rounding; single rows equal the same rows in any small batch.
 inline void check_linear_splits(Backend& tested, const LinearCase& c) {
   const LinearProblem problem(c, {66, 172, 512}, false);
   const std::vector<float> whole = problem.run(tested);
@@ -154,8 +151,7 @@ inline void check_linear_splits(Backend& tested, const LinearCase& c) {
     const std::vector<float> part = problem.run(tested, first, count);
     parts.insert(parts.end(), part.begin(), part.end());
   }
-  const double typical =
-      std::sqrt(static_cast<double>(problem.shape.k));  // of a sum of k products of normals
+  const double typical = std::sqrt(static_cast<double>(problem.shape.k));  // a sum of k products of normals
   expect_close(parts, whole, 1e-5 * typical, 0, "rows in parts");
 }
 
@@ -169,12 +165,11 @@ inline void check_linear_nan(Backend& tested, const LinearCase& c) {
   }
 }
 
-// --- epilogues -------------------------------------------------------------------------------------------
 struct EpilogueCase {
   Epilogue::Kind kind;
-  std::vector<DType> weights;  // of each block
+  std::vector<DType> weights;  // per block
   DType compute = DType::kF32;
-  DType stored = DType::kF32;  // inputs, and what a gated unit and a norm write
+  DType stored = DType::kF32;  // dtype of inputs, and of gated unit and norm outputs
   Activation activation = Activation::kSilu;
   bool bias = false;
 };
@@ -186,7 +181,7 @@ inline void PrintTo(const EpilogueCase& c, std::ostream* out) {
        << ", activation " << static_cast<int>(c.activation) << (c.bias ? ", bias" : "");
 }
 
-// stored: what a backend may store inputs of bf16 products in.
+// stored: dtypes in which a backend may store bf16 inputs.
 inline std::vector<EpilogueCase> epilogue_cases(std::initializer_list<DType> all_stored) {
   using Kind = Epilogue::Kind;
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16, q8 = DType::kQ8, q4 = DType::kQ4;
@@ -221,8 +216,8 @@ struct EpilogueShape {
   int64_t tokens, cols, rows, gap = 0;
 };
 
-// A linear's operands in one backend's memory. (Seeds far apart: those of neighbours make the same numbers a
-// few places on, and sums of their products are not those of independent ones.)
+// Operands of one linear in backend memory. (Seeds are far apart: neighbouring seeds give shifted copies of
+// the same numbers.)
 class EpilogueRun {
  public:
   EpilogueRun(Backend& backend, const EpilogueCase& c, const EpilogueShape& s)
@@ -248,7 +243,7 @@ class EpilogueRun {
     }
   }
 
-  // The products alone, of inputs stored as `x`.
+  // Products without epilogue, of inputs stored as `x`.
   std::vector<float> products(DType x = DType::kF32) const {
     const Tensor out(backend_, s_.tokens, weight_.rows());
     backend_.linear(input(x).view(), weight_, {}, out.view());
@@ -290,9 +285,9 @@ class EpilogueRun {
   std::vector<Tensor> floats_, biases_;
 };
 
-// A product is off by `sum`, as in LinearProblem::tolerance: a sum of products of a normal and one of 0.2. No
-// activation is steeper than 1.13, and some units of f32 are for exp and erf. With an out of bf16 the
-// products may be rounded to it, half a unit in the last of its 8 bits, and the result is.
+// `sum` bounds a product's error, as in LinearProblem::tolerance (a normal times a value of 0.2). Activations
+// are at most 1.13 steep; a few f32 units cover exp and erf. A bf16 out may round the products (half a unit
+// of 8 bits) and rounds the result.
 inline double gated_bound(double sum, double gate, double up, double activated, bool bf16) {
   const double half = bf16 ? half_ulp(DType::kBF16) : 0;
   const double of_gate = half * (std::abs(gate) + sum) + sum, of_up = half * (std::abs(up) + sum) + sum;
@@ -360,7 +355,7 @@ inline void check_epilogue(Backend& tested, Backend& reference, const EpilogueCa
   }
   const std::vector<float> products = actual.products(c.stored);
   expect_close(products, expected.products(), sum, 0, "products");
-  // Inputs in bf16 are those that a product in bf16 rounds its inputs to.
+  // bf16 inputs equal the inputs that a bf16 product rounds.
   if (c.stored == DType::kBF16) expect_close(products, actual.products(), 0, 0, "f32 inputs");
 }
 

@@ -10,7 +10,7 @@ using Linear = CpuOp<LinearCase>;
 TEST_P(Linear, MatchesReference) { check_linear_shapes(cpu_, reference_, param()); }
 TEST_P(Linear, HonoursStridesAndBias) { check_linear_strides_and_bias(cpu_, reference_, param()); }
 TEST_P(Linear, DoesNotDependOnHowRowsAreSplit) { check_linear_splits(cpu_, param()); }
-TEST_P(Linear, NanReachesItsRowAndNothingElse) { check_linear_nan(cpu_, param()); }
+TEST_P(Linear, NanReachesOnlyItsRow) { check_linear_nan(cpu_, param()); }
 LARIAT_ON_CPU(Linear, linear_cases());
 
 std::vector<LinearCase> all_linear_cases() {
@@ -19,7 +19,7 @@ std::vector<LinearCase> all_linear_cases() {
   return cases;
 }
 
-// Stronger than the cases ask for: threads share out rows of w, never a sum.
+// Threads split the rows of w, never a sum: bitwise identical.
 TEST(CpuLinear, ThreadsDoNotChangeABit) {
   CpuBackend one(1), two(2), five(5);
   for (const LinearCase& c : all_linear_cases()) {
@@ -32,9 +32,8 @@ TEST(CpuLinear, ThreadsDoNotChangeABit) {
   }
 }
 
-// A decode step sees the bits that the same token gives in a small batch, and a chunk of a prompt those that
-// it gives within the whole prompt, up to a number of rows, and beyond it those of many;
-// 3073 columns are summed in more than one block.
+// Decoding is bitwise identical to small batches, and chunks up to a row count to the whole prompt; beyond
+// that count, to other large chunks. 3073 columns are summed in several blocks.
 TEST(CpuLinear, RowsHaveTheBitsOfOneUpToSoMany) {
   CpuBackend cpu(2);
   for (const LinearCase& c : all_linear_cases()) {
@@ -66,11 +65,11 @@ TEST(CpuLinear, MoreRowsThanOneBlock) {
   check_linear(cpu, reference, {DType::kF16, DType::kF32}, {1100, 13, 70});
 }
 
-// The epilogues. Inputs are f32 on a CPU.
+// Epilogues. Inputs are f32 on a CPU.
 using LinearEpilogue = CpuOp<EpilogueCase>;
 TEST_P(LinearEpilogue, MatchesReference) {
   for (const int64_t tokens : {1, 3, 8, 9, 40}) {
-    // Quantised weights of many rows may be a product of bf16, which has an epilogue of bf16's own cases.
+    // Many rows of quantized weights may be a bf16 product, with the epilogue cases of bf16.
     if (std::ranges::any_of(param().weights,
                             [&](DType w) { return is_quantized(w) && tokens > linear_rows_alike(true); }))
       continue;
@@ -81,8 +80,8 @@ TEST_P(LinearEpilogue, MatchesReference) {
 }
 LARIAT_ON_CPU(LinearEpilogue, epilogue_cases({DType::kF32}));
 
-// Blocks of one weight, of one dtype or of several, have the bits that each of them gives by itself.
-TEST(CpuBlocks, HaveTheBitsOfEachByItself) {
+// Blocks of one or several dtypes in one weight: bitwise identical to separate products.
+TEST(CpuBlocks, EqualSeparateProductsBitwise) {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16, q8 = DType::kQ8, q4 = DType::kQ4;
   for (const std::vector<DType>& dtypes : {std::vector<DType>{f32, f32, f32},
                                            {f16, f16, f16},
@@ -121,7 +120,7 @@ TEST(CpuBlocks, HaveTheBitsOfEachByItself) {
   }
 }
 
-// Many rows go through blocks of weights, whatever these are: no prefill runs at the speed of decoding.
+// Many rows use the blocked kernel for every dtype: prefill never runs at decode speed.
 TEST(CpuBlocks, ManyRowsAreMultipliedInBlocks) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8, DType::kQ4}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
@@ -140,7 +139,7 @@ TEST(CpuBlocks, ManyRowsAreMultipliedInBlocks) {
     }
   }
 }
-TEST(CpuBlocks, OfNothingDoNothing) {
+TEST(CpuBlocks, EmptyProductsDoNothing) {
   CpuBackend cpu(2);
   const Tensor x(cpu, {}, 0, 64), w(cpu, Rng(1).normals(64), 1, 64), out(cpu, 0, 1), none(cpu, {}, 0, 64);
   multiply(cpu, x.view(), w.view(), {}, DType::kF32, out.view());
@@ -149,7 +148,7 @@ TEST(CpuBlocks, OfNothingDoNothing) {
   EXPECT_EQ(cpu.paths().gemm + cpu.paths().gemv, 0);
 }
 
-TEST(CpuLoadWeight, ConvertsWhenTheDtypeDiffersAndOnlyThen) {
+TEST(CpuLoadWeight, ConvertsOnlyToADifferentDtype) {
   CpuBackend cpu(2);
   const std::vector<float> values = Rng(31).normals(5 * 37);
   const Tensor host(cpu, values, 5, 37, DType::kBF16, 2);
@@ -166,13 +165,13 @@ TEST(CpuLoadWeight, ConvertsWhenTheDtypeDiffersAndOnlyThen) {
   }
 }
 
-TEST(CpuAllocate, AlignsAndSaysWhenThereIsNone) {
+TEST(CpuAllocate, AlignsAndReportsFailure) {
   CpuBackend cpu(1);
   for (size_t bytes : {size_t{0}, size_t{100}, size_t{9} << 20}) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(cpu.allocate(bytes).data()) % 64, 0U);
   }
   EXPECT_THROW(cpu.allocate(std::numeric_limits<size_t>::max()), Error);
-#ifndef __SANITIZE_ADDRESS__  // its allocator stops the program instead of answering
+#ifndef __SANITIZE_ADDRESS__  // its allocator aborts instead
   EXPECT_THROW(cpu.allocate(size_t{1} << 60), Error);
 #endif
 }

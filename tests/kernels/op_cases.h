@@ -1,7 +1,7 @@
 #pragma once
 
-// Every op's cases, as functions over Backend: a backend is tested by calling them with itself and a
-// ReferenceBackend, for each entry of the tables (row_cases(), rope_table_cases(), ...).
+// Test cases of every op as functions of a tested Backend and a ReferenceBackend, for each table entry
+// (row_cases(), rope_table_cases(), ...).
 #include "tests/kernels/attention_cases.h"
 #include "tests/kernels/draw_cases.h"
 #include "tests/kernels/experts_cases.h"

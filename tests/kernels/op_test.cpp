@@ -5,7 +5,7 @@ namespace lariat::test {
 namespace {
 
 using CpuOps = CpuOp<OpTest>;
-TEST_P(CpuOps, AreTheReferences) { param().run(cpu_, reference_); }
+TEST_P(CpuOps, EqualTheReference) { param().run(cpu_, reference_); }
 INSTANTIATE_TEST_SUITE_P(All, CpuOps, testing::Combine(testing::Values(1, 2), testing::ValuesIn(op_tests())),
                          [](const auto& test) {
                            return std::get<1>(test.param).name + "_on_" +

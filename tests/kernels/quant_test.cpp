@@ -16,7 +16,7 @@ namespace {
 
 constexpr DType kTypes[] = {DType::kQ8, DType::kQ4};
 
-// Normal weights with everything a checkpoint may hold among them.
+// Normal weights, mixed with every special value of a checkpoint.
 std::vector<float> weights(int64_t rows, int64_t cols, bool strange, uint64_t seed = 5) {
   std::vector<float> w = Rng(seed).normals(rows * cols, 0.02F);
   if (!strange) return w;
@@ -44,7 +44,7 @@ TEST(QuantLayout, EveryWeightHasItsOwnBits) {
   }
 }
 
-TEST(Quantize, TheVectorVersionAgreesBitByBit) {
+TEST(Quantize, TheVectorVersionIsBitwiseIdentical) {
   CpuBackend cpu(2);
   ReferenceBackend reference;
   for (const DType dtype : kTypes) {
@@ -78,7 +78,7 @@ TEST(Quantize, Q8IsWithinHalfAStep) {
   }
 }
 
-// The largest weight is an end of the scale; the other end is one step short, and clips by up to one.
+// The largest weight is one end of the scale; the other end is one step short and clips by up to a step.
 TEST(Quantize, Q4IsWithinHalfAStepExceptAtTheShortEnd) {
   CpuBackend cpu(1);
   const int64_t rows = 64, cols = 256;
@@ -107,10 +107,10 @@ TEST_P(QuantMatmul, MatchesReference) { check_linear_shapes(cpu_, reference_, dt
 TEST_P(QuantMatmul, HonoursStridesAndBias) {
   check_linear_strides_and_bias(cpu_, reference_, dtypes(), most_integers());
 }
-TEST_P(QuantMatmul, MoreRowsThanAreQuantisedAtATime) {
+TEST_P(QuantMatmul, MoreRowsThanAreQuantizedAtATime) {
   check_linear(cpu_, reference_, dtypes(), {1030, 13, 70}, 0, true, most_integers());
 }
-TEST_P(QuantMatmul, NanReachesItsRowAndItsColumn) {
+TEST_P(QuantMatmul, NanReachesOnlyItsRowAndColumn) {
   LinearProblem p(dtypes(), {3, 40, 71}, false);
   p.w = weights(40, 71, true);
   p.x[71] = NAN;
@@ -125,7 +125,7 @@ TEST_P(QuantMatmul, NanReachesItsRowAndItsColumn) {
 }
 LARIAT_ON_CPU(QuantMatmul, kTypes);
 
-// Every instruction set that this processor has, down to none.
+// Every instruction set of this processor, down to none.
 class QuantDot : public testing::TestWithParam<int64_t> {
  protected:
   static void use(int64_t targets) {
@@ -137,7 +137,7 @@ class QuantDot : public testing::TestWithParam<int64_t> {
 
 using QuantKernel = void (*)(const cpu::QuantTask&);
 
-// The kernels that this processor has; the first is the one that it uses.
+// Kernels of this processor, the default first.
 std::vector<QuantKernel> kernels_here() {
   std::vector<QuantKernel> kernels{cpu::quant_dot};
   if (cpu::has_avx2()) kernels.insert(kernels.begin(), cpu::quant_dot_avx2);
@@ -147,8 +147,7 @@ std::vector<QuantKernel> kernels_here() {
 
 constexpr int64_t kDotRows = 6, kDotInputs = 230, kDotOutputs = 40;
 
-// The product of 6 x 230 inputs with 40 outputs by one kernel; weights and inputs quantised on the
-// instruction set in use.
+// 6 x 230 inputs times 40 outputs by one kernel, quantized by the current instruction set.
 std::vector<float> by_kernel(DType dtype, QuantKernel kernel, const std::vector<float>& inputs,
                              const std::vector<float>& w_values) {
   CpuBackend cpu(1);
@@ -174,15 +173,14 @@ TEST_P(QuantDot, GivesTheSameResult) {
     use(GetParam());
     const std::vector<float> actual = by_kernel(dtype, cpu::quant_dot);
     use(0);
-    // Integer sums are exact; without a fused multiply-add the sum of groups is rounded twice as often.
+    // Integer sums are exact; without FMA the sum of groups rounds twice as often.
     expect_close(actual, best, GetParam() <= HWY_AVX2 ? 0 : 1e-6, 0, hwy::TargetName(GetParam()));
   }
 }
 INSTANTIATE_TEST_SUITE_P(Targets, QuantDot, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
                          [](const auto& test) { return std::string(hwy::TargetName(test.param)); });
 
-// What could overflow the sum of a pair or of a group: integers that all have the largest magnitude, of equal
-// and of changing signs.
+// Overflow test of pair and group sums: largest integers with equal and alternating signs.
 TEST(QuantKernels, AllGiveTheSameBitsAtTheEndsOfTheirIntegers) {
   const auto ends = [](int64_t count, int64_t period) {
     std::vector<float> values(static_cast<size_t>(count));
@@ -203,7 +201,7 @@ TEST(QuantKernels, AllGiveTheSameBitsAtTheEndsOfTheirIntegers) {
   }
 }
 
-// Rows of x by one, two and more, and outputs of four tiles: the bits of one row and one tile at a time.
+// One, two and more rows of x, and four output tiles: bitwise identical to one row and one tile.
 TEST(QuantKernels, AllGiveTheSameBitsForAnyRowsAndTiles) {
   CpuBackend cpu(1);
   const int64_t n = 120, k = 330;

@@ -3,7 +3,6 @@
 
 #include "tests/kernels/tensors.h"
 
-// Cases of rope_table and qkv_to_cache.
 namespace lariat::test {
 
 // --- rope_table: against 80-bit arithmetic ------------------------------------------------------------
@@ -30,8 +29,8 @@ inline std::vector<RopeTableCase> rope_table_cases() {
   return cases;
 }
 
-// The angle is a product in double: at position 2^20 it is off by up to 2^-33, which is nothing next to the
-// rounding of cos and sin to f32 (2^-25 below 1).
+// The angle is a double product: its error of 2^-33 at position 2^20 is negligible next to the f32 rounding
+// of cos and sin (2^-25 below 1).
 inline void check_rope_table(Backend& backend, const RopeTableCase& c) {
   const std::vector<double> inv_freq = frequencies(c.rotary_dim, c.theta);
   const Rope rope(backend, c.first_position, c.count, inv_freq, false);
@@ -49,7 +48,7 @@ inline void check_rope_table(Backend& backend, const RopeTableCase& c) {
   EXPECT_LE(worst, 0x1p-25 + 1e-9);
 }
 
-// A row is the same, bit for bit, in a run of one token and in any run (the split does not matter).
+// Any split gives bitwise identical rows.
 inline void check_rope_table_split(Backend& backend) {
   const std::vector<double> inv_freq = frequencies(80);
   const int64_t first = 1000, count = 530;
@@ -60,7 +59,7 @@ inline void check_rope_table_split(Backend& backend) {
   }
 }
 
-// Positions of M-RoPE for tokens [first, first + count): a text, then an image of 5 x 7 patches, and so on.
+// M-RoPE positions for tokens [first, first + count): a text, an image of 5 x 7 patches, and so on.
 inline std::vector<double> axis_positions(int64_t first, int64_t count) {
   std::vector<double> positions;
   for (int64_t p = first; p < first + count; ++p) {
@@ -73,7 +72,7 @@ inline std::vector<double> axis_positions(int64_t first, int64_t count) {
   return positions;
 }
 
-// Which of the three each pair turns by: sections as in Qwen2-VL, or in turn as in Qwen3-VL.
+// Axis of each pair: sections as in Qwen2-VL, or interleaved as in Qwen3-VL.
 inline std::vector<uint8_t> axes_of(size_t pairs, bool in_turn) {
   std::vector<uint8_t> axes;
   for (size_t j = 0; j < pairs; ++j) {
@@ -82,8 +81,8 @@ inline std::vector<uint8_t> axes_of(size_t pairs, bool in_turn) {
   return axes;
 }
 
-// M-RoPE against 80-bit arithmetic and factors of whole queries, beside a sequence that has neither and one
-// whose tokens have a position of their own.
+// M-RoPE vs 80-bit arithmetic, with query factors, next to a sequence without M-RoPE and one with explicit
+// positions.
 inline void check_rope_table_axes(Backend& backend) {
   const std::vector<double> inv_freq = frequencies(96);
   const size_t pairs = inv_freq.size();
@@ -117,16 +116,14 @@ inline void check_rope_table_axes(Backend& backend) {
   }
 }
 
-// --- qkv_to_cache -------------------------------------------------------------------------------------
-
 struct QkvCase {
   int64_t n, first_position, n_heads, n_kv_heads, head_dim, rotary_dim;
   bool interleaved = false, bias = false, norm = false;
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
   float scale = 1.0F;   // of k and v
-  bool latent = false;  // one row that is key and value, and no v
+  bool latent = false;  // one row is key and value; no v
   float clip = 0.0F;
-  bool second = false;  // keys are stored a second time
+  bool second = false;  // keys are stored twice
 };
 
 inline void PrintTo(const QkvCase& c, std::ostream* out) {
@@ -166,11 +163,11 @@ inline std::vector<QkvCase> qkv_cases() {
 
 struct QkvResult {
   std::vector<float> q, keys, second_keys, values;
-  std::vector<float> read;  // of one KV head: numbers [1, head_dim) of the step's keys, three times each
+  std::vector<float> read;  // one KV head: elements [1, head_dim) of the step's keys, three times each
   Saturation saturated;
 };
 
-// Returns what an op adds to backend.saturated().
+// Returns the op's increment of backend.saturated().
 template <class Op>
 Saturation saturated_by(Backend& backend, const Op& op) {
   const Saturation before = backend.saturated();
@@ -230,7 +227,7 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
           read,       saturated};
 }
 
-// A limit hides no NaN: the model's owner is told of it (Session's on_not_finite).
+// Clipping keeps NaN: Session's on_not_finite reports it.
 inline void check_clip_keeps_nan(Backend& backend) {
   const Tensor x(backend, {1.0F, std::nanf(""), -3.0F, 3.0F}, 1, 4);
   KvGeometry geometry;
@@ -250,8 +247,8 @@ inline void check_clip_keeps_nan(Backend& backend) {
 
 inline void check_qkv_to_cache(Backend& tested, Backend& reference, const QkvCase& c) {
   const QkvResult actual = run_qkv(tested, c), expected = run_qkv(reference, c);
-  expect_close(actual.q, expected.q, 1e-6, 2e-6, "q");  // the bias may cancel: absolute too
-  // Before first_position both sides are NaN: nothing wrote there.
+  expect_close(actual.q, expected.q, 1e-6, 2e-6, "q");  // absolute too: the bias may cancel
+  // Positions before first_position stay NaN on both sides.
   const auto skip = c.first_position * c.n_kv_heads * c.head_dim;
   const auto written = [&](const std::vector<float>& x) {
     return std::vector<float>(x.begin() + skip, x.end());

@@ -24,7 +24,7 @@ struct Searched {
   }
 };
 
-// Outputs begin as rubbish, so that what is not written shows.
+// Outputs start as garbage to reveal unwritten values.
 Searched searched(const std::vector<float>& w, int largest = 15, int64_t block = 0) {
   const auto cols = static_cast<int64_t>(w.size());
   if (block == 0) block = search_block(cols);
@@ -47,7 +47,7 @@ double squared_error(const std::vector<float>& w, const Searched& s) {
   return sum;
 }
 
-// Codes from the smallest to the largest weight of each group, with a scale and a minimum of 32 bits.
+// Values from the smallest to the largest weight of each group, with 32-bit scale and minimum.
 double plain_error(const std::vector<float>& w, int largest) {
   double sum = 0;
   for (size_t first = 0; first < w.size(); first += kSearchGroup) {
@@ -78,7 +78,7 @@ void expect_in_range(const Searched& s, int largest) {
   }
 }
 
-TEST(SearchRow, BeatsCodesFromMinimumToMaximum) {
+TEST(SearchRow, BeatsMinimumToMaximum) {
   for (const int64_t cols : {576, 1536, 4864}) {
     for (const auto& [w, part] :
          {std::pair{Rng(3).normals(cols, 0.02F), 0.92}, {heavy_tailed(cols, 4), 0.9}}) {
@@ -89,14 +89,14 @@ TEST(SearchRow, BeatsCodesFromMinimumToMaximum) {
   }
 }
 
-TEST(SearchRow, EightBitsLoseWhatTheirMinimumIsRoundedTo) {
+TEST(SearchRow, EightBitsLoseTheRoundingOfTheMinimum) {
   const std::vector<float> w = Rng(3).normals(640, 0.02F);
   const Searched s = searched(w, 255);
   expect_in_range(s, 255);
   EXPECT_LT(squared_error(w, s), 1.1 * plain_error(w, 255));
 }
 
-// All of one sign, far from zero, of any magnitude that f16 scales reach: still as good as the plain codes.
+// One sign, far from zero, any magnitude of f16 scales: still as good as the plain values.
 TEST(SearchRow, FollowsWeightsOfAnyOffsetAndMagnitude) {
   for (const float scale : {1e-3F, 1.0F, 1e5F}) {
     for (const float offset : {-3.0F, 2.0F}) {
@@ -107,7 +107,7 @@ TEST(SearchRow, FollowsWeightsOfAnyOffsetAndMagnitude) {
   }
 }
 
-TEST(SearchRow, GridsOfItsOwnAreFoundAgain) {
+TEST(SearchRow, RecoversWeightsOnAGrid) {
   std::vector<float> w(512);
   Rng rng(6);
   for (size_t i = 0; i < w.size(); ++i)
@@ -126,7 +126,7 @@ TEST(SearchRow, GroupsOfEqualWeights) {
   for (size_t i = 32; i < 64; ++i) EXPECT_EQ(s.value(i), 0);
 }
 
-// A row of any length is the same as what it has of a longer one; absent inputs have code 0.
+// Any row length equals the prefix of a longer row; absent inputs have value 0.
 TEST(SearchRow, OddSizes) {
   const std::vector<float> all = heavy_tailed(700, 12);
   for (const int64_t cols : {1, 2, 31, 33, 63, 65, 129, 700}) {
@@ -142,7 +142,7 @@ TEST(SearchRow, OddSizes) {
   EXPECT_TRUE(std::equal(b.d.begin(), b.d.end(), a.d.begin()));
 }
 
-TEST(SearchRow, WhatIsNotANumberStaysInItsBlock) {
+TEST(SearchRow, NaNStaysInItsBlock) {
   for (const float bad : {INFINITY, -INFINITY, std::numeric_limits<float>::quiet_NaN(), 3e38F, -1e9F, 1e7F}) {
     std::vector<float> w = Rng(2).normals(256);
     w[70] = bad;
@@ -153,7 +153,7 @@ TEST(SearchRow, WhatIsNotANumberStaysInItsBlock) {
   }
 }
 
-TEST(SearchRow, IsAFunctionOfTheRow) {
+TEST(SearchRow, IsDeterministic) {
   const std::vector<float> w = heavy_tailed(1000, 5);
   const Searched a = searched(w), b = searched(w);
   EXPECT_EQ(a.codes, b.codes);

@@ -1,5 +1,4 @@
-// kernels/cpu/simd-inl.h against kernels/convert.h, bit by bit, and its exp and soft cap against double, on
-// every instruction set this machine has.
+// kernels/cpu/simd-inl.h vs kernels/convert.h, bitwise; exp and soft cap vs double; on every instruction set.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,7 +74,7 @@ class Simd : public testing::TestWithParam<int64_t> {
 };
 
 TEST_P(Simd, WidensEverySixteenBitValue) {
-  std::vector<uint16_t> bits(0x10000 - 3);  // not a multiple of any vector's length: the tail is tested too
+  std::vector<uint16_t> bits(0x10000 - 3);  // no multiple of any vector length: tests the tail too
   for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(i * 7);  // 7 is odd: all differ
   std::vector<float> wide(bits.size());
   for (DType dtype : {DType::kF16, DType::kBF16}) {
@@ -87,7 +86,7 @@ TEST_P(Simd, WidensEverySixteenBitValue) {
   }
 }
 
-TEST_P(Simd, NarrowsAsTheScalarCodeDoes) {
+TEST_P(Simd, NarrowsLikeTheScalarCode) {
   std::vector<float> values;
   for (uint64_t bits = 0; bits < 0x100000000; bits += 0x1001) {  // every exponent, all rounding cases, NaNs
     for (uint32_t low : {0U, 0x7fffU, 0x8000U, 0x1000U, 0x3000U}) {
@@ -105,11 +104,11 @@ TEST_P(Simd, NarrowsAsTheScalarCodeDoes) {
   }
 }
 
-// A softmax, silu or token loss with a NaN in it must show it.
+// NaN must pass through softmax, silu and token loss.
 TEST_P(Simd, ExpIsWithinTwoUlpAndKeepsNan) {
   std::vector<float> x;
   for (uint32_t bits = 0x2f800000; bits < 0x42b00000; bits += 0x301) x.push_back(std::bit_cast<float>(bits));
-  for (size_t i = x.size(); i > 0; --i) x.push_back(-x[i - 1]);  // [-88, 88] without what is next to 0
+  for (size_t i = x.size(); i > 0; --i) x.push_back(-x[i - 1]);  // [-88, 88] without values next to 0
   for (float special : {0.0F, -0.0F, 88.0F, -87.3F, -87.4F, -1000.0F, -HUGE_VALF, NAN}) x.push_back(special);
   x.resize((x.size() + 63) / 64 * 64);
   std::vector<float> y(x.size());

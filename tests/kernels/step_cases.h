@@ -4,8 +4,7 @@
 #include "tests/kernels/attention_cases.h"
 #include "tests/kernels/rerotate_cases.h"
 
-// Cases of steps with several sequences: every op that knows of sequences, against the reference, and against
-// each sequence in a step of its own.
+// Steps with several sequences: every op vs the reference and vs each sequence in a separate step.
 namespace lariat::test {
 
 struct StepCase {
@@ -13,7 +12,7 @@ struct StepCase {
     int64_t first_position, n;
     double theta = 10000.0;
     float q_scale = 1.0F;
-    float whole_q_scale = 1.0F;  // of the first token, each further one has a twentieth more; 1: of none
+    float whole_q_scale = 1.0F;  // first token; each further token has a twentieth more; 1: no factor
     bool multi_axis = false;     // M-RoPE
   };
   std::vector<Piece> pieces;  // one per sequence
@@ -63,7 +62,7 @@ inline std::vector<StepCase> step_cases() {
       {{{800, 1}, {1, 1}, {2100, 1}}, 7, 1, 80, 20, bf16, f16, 0, true},
       {{{300, 1}, {0, 40}, {255, 2}}, 4, 2, 64, 64, f16, DType::kQ8},
       {{{300, 1, 1e6}, {600, 1}}, 6, 3, 34, 34, f32, f32, 0, false, 1},
-      // whole queries with factors of their own; and no RoPE
+      // query factors; and no RoPE
       {{{255, 1, 1e4, 1.0F, 1.1F}, {1300, 1, 1e4, 1.2F, 0.6F}, {9, 1}}},
       {{{60, 70, 1e6, 1.0F, 0.3F}, {900, 3, 1e4, 1.4F, 1.5F}, {0, 20}}, 4, 2, 64, 48, f16, bf16},
       {{{60, 40, 1e6, 1.3F, 0.3F}, {900, 3}}, 3, 1, 34, 8, f32, f32},
@@ -75,7 +74,7 @@ inline std::vector<StepCase> step_cases() {
       {{{900, 1}, {30, 1}, {129, 1}}, 6, 2, 64, 0, f16, f16, 0, false, 3, true},
       {{{100, 60}, {700, 1}, {0, 3}}, 5, 5, 64, 0, f16, bf16, 100, false, 3, true},
       {{{100, 9}, {500, 1}}, 3, 1, 34, 0, f32, f32, 0, false, 2, true},
-      // prefill beside decode, and short pieces
+      // prefill with decode, and short pieces
       {{{0, 150}, {400, 1}}},
       {{{512, 1, 1e6, 1.2F}, {100, 230}, {0, 3}, {2000, 1}}, 6, 2, 64, 32, f16, bf16},
       {{{0, 7}, {250, 9}, {60, 2}}, 5, 5, 40, 40, bf16, bf16, 0, true},
@@ -85,16 +84,16 @@ inline std::vector<StepCase> step_cases() {
   };
 }
 
-// All that a step wrote; rows in the order of the step. It has two tables: that of attention, which is made
-// first, and another of fewer dimensions for qkv_to_cache.
+// All outputs of a step; rows in step order. Two tables: attention's, built first, and one with fewer
+// dimensions for qkv_to_cache.
 struct StepResult {
   std::vector<float> cos, sin, q_scale, q, out;
-  std::vector<std::vector<float>> keys, values;  // per sequence: of its new tokens, in the first layer
+  std::vector<std::vector<float>> keys, values;  // per sequence: new tokens, first layer
 };
 
-// The caches of a case before its step, and the rows of its new tokens.
+// Caches of a case before its step, and the rows of its new tokens.
 struct StepData {
-  std::vector<std::vector<float>> keys, values;  // per sequence, of the last layer: all positions
+  std::vector<std::vector<float>> keys, values;  // per sequence, last layer: all positions
   std::vector<float> q, k, v;
 
   explicit StepData(const StepCase& c) {
@@ -110,7 +109,7 @@ struct StepData {
   }
 };
 
-// The step of the sequences [first, first + count) of the case.
+// Runs one step with the sequences [first, first + count) of the case.
 inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, size_t count) {
   const StepData data(c);
   const auto last_layer = static_cast<size_t>(c.n_layers - 1);
@@ -153,7 +152,7 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
   const Step step{.sequences = sequences};
   const Rope rope(backend, step, rows, ropes, c.interleaved),
       local(backend, step, rows, local_ropes, c.interleaved);
-  // With one layer, what qkv_to_cache writes is not what attention is to read: it goes first.
+  // With one layer qkv_to_cache would change attention's input: it runs first.
   const Tensor slopes(backend, alibi_slopes(c.n_heads), 1, c.n_heads);
   const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), 0.0F,
                                c.alibi ? slopes.view() : Matrix()};
@@ -173,14 +172,14 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
   return result;
 }
 
-// rope_table, qkv_to_cache and attention of the whole step. tolerance: of one sequence's attention.
+// rope_table, qkv_to_cache and attention of the whole step. tolerance: for one sequence's attention.
 inline void check_step_attention(Backend& tested, Backend& reference, const StepCase& c,
                                  double (*tolerance)(const AttentionCase&) = attention_tolerance) {
   const StepResult actual = run_step(tested, c, 0, c.pieces.size());
   const StepResult expected = run_step(reference, c, 0, c.pieces.size());
   expect_close(actual.cos, expected.cos, 0x1p-24, 0, "cos");
   expect_close(actual.sin, expected.sin, 0x1p-24, 0, "sin");
-  // A table that rotates nothing has one that is never read, and need not be written.
+  // rotary_dim 0 never reads its table: it may stay unwritten.
   if (c.rotary_dim > 0) expect_close(actual.q_scale, expected.q_scale, 0, 0, "q_scale");
   expect_close(actual.q, expected.q, 0, 0, "q, which has neither bias nor norm");
   int64_t row = 0;
@@ -196,7 +195,7 @@ inline void check_step_attention(Backend& tested, Backend& reference, const Step
   }
 }
 
-// A sequence in a step with others gives what it gives alone, bit for bit.
+// A sequence in a shared step is bitwise identical to a step alone.
 inline void check_step_alone(Backend& backend, const StepCase& c) {
   const StepResult together = run_step(backend, c, 0, c.pieces.size());
   StepResult apart;
@@ -216,7 +215,7 @@ inline void check_step_alone(Backend& backend, const StepCase& c) {
   expect_close(together.out, apart.out, 0, 0, "attention");
 }
 
-// All layers of all sequences at once, each by a change of frequencies of its own, up to its first new token.
+// Every layer of all sequences at once, with a frequency change per sequence, up to its first new token.
 inline void check_step_rerotation(Backend& tested, Backend& reference, const StepCase& c) {
   const int64_t per_position = c.n_kv_heads * c.head_dim;
   const auto run = [&](Backend& backend) {
@@ -241,7 +240,7 @@ inline void check_step_rerotation(Backend& tested, Backend& reference, const Ste
       if (c.pieces[i].multi_axis) last.from.positions = positions.back(), last.axes = axes;
     }
     backend.rerotate_keys(rotations, caches[0].layers(), c.interleaved);
-    std::vector<std::vector<float>> keys;  // [sequence][layer], then what must not have changed
+    std::vector<std::vector<float>> keys;  // [sequence][layer], then unchanged keys
     for (size_t i = 0; i < caches.size(); ++i) {
       const int64_t held = c.pieces[i].first_position;
       for (size_t layer = 0; layer < caches[i].layers().size(); ++layer) {

@@ -1,4 +1,4 @@
-// The team of threads: that all shares are done once, whoever comes late, and that waiting costs nothing.
+// The thread team: every share runs once, late threads included, and waiting costs nothing.
 #include "kernels/team.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cpu/parallel.h"
+#include "kernels/parallel.h"
 #include "tests/count_allocations.h"
 #include "tests/skip.h"
 
@@ -29,7 +29,7 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// How often each of `threads` shares was done, after `rounds` rounds of which each needs the one before.
+// Counts the runs of each of `threads` shares, after `rounds` dependent rounds.
 std::vector<int> shares(int threads, int rounds) {
   std::vector<int> done(static_cast<size_t>(threads));
   for (int round = 0; round < rounds; ++round) {
@@ -41,7 +41,7 @@ std::vector<int> shares(int threads, int rounds) {
   return done;
 }
 
-// In a thread that has one core, and whose team has no more.
+// Runs body in a thread pinned to one core, with a team on the same core.
 template <class Body>
 void on_one_core(const Body& body) {
   std::thread([&] {
@@ -62,7 +62,7 @@ TEST(Team, DoesEveryShareOnce) {
     EXPECT_EQ(shares(threads, 300), std::vector<int>(static_cast<size_t>(threads), 300));
 }
 
-TEST(Team, OfEveryThreadIsItsOwn) {
+TEST(Team, EachThreadHasItsOwn) {
   std::vector<int> of_others[3];
   std::vector<std::thread> others;
   for (auto& done : of_others) others.emplace_back([&] { done = shares(3, 300); });
@@ -70,7 +70,7 @@ TEST(Team, OfEveryThreadIsItsOwn) {
   for (const auto& done : of_others) EXPECT_EQ(done, std::vector<int>(3, 300));
 }
 
-TEST(Team, WithinATeamWorksAlone) {
+TEST(Team, ANestedTeamRunsAlone) {
   std::vector<int> done(6);
   run_team(3, [&](int outer) {
     const auto here = std::this_thread::get_id();
@@ -81,24 +81,24 @@ TEST(Team, WithinATeamWorksAlone) {
   EXPECT_EQ(done, std::vector<int>(6, 1));
 }
 
-// Two threads on one core: one that waits must let the other one work, or do without it.
-TEST(Team, OfMoreThreadsThanCoresGoesOn) {
+// Two threads on one core: a waiting thread must yield to the other or work without it.
+TEST(Team, MoreThreadsThanCoresFinish) {
   on_one_core([] {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(shares(2, 20000), std::vector<int>(2, 20000));
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);  // 0.1; where waiting threads spin: minutes
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);  // takes 0.1; minutes if waiting threads spin
   });
 }
 
-TEST(Team, ThatWaitsSleeps) {
+TEST(Team, WaitingThreadsSleep) {
   for (const int threads : {2, 4}) {
     run_team(threads, [](int) {});
-    std::this_thread::sleep_for(20ms);  // spinning is over
+    std::this_thread::sleep_for(20ms);  // past the spinning phase
     const double before = cpu_seconds();
     std::this_thread::sleep_for(300ms);
     EXPECT_LT(cpu_seconds() - before, 0.03) << threads;
   }
-  // So does the caller, while others have not finished.
+  // The caller sleeps too while others work.
   const double before = cpu_seconds();
   run_team(2, [](int worker) {
     if (worker == 1) std::this_thread::sleep_for(300ms);
@@ -106,13 +106,12 @@ TEST(Team, ThatWaitsSleeps) {
   EXPECT_LT(cpu_seconds() - before, 0.03);
 }
 
-// Where memory has just been enough for a thread, there may be none for what it begins with: only the caller
-// can say so.
-TEST(Team, OfMembersThatNeedNoMemory) {
+// New members may find no memory left to start with, and only the caller can report that.
+TEST(Team, MembersAllocateNothing) {
   if (allocations() == 0) LARIAT_SKIP("a sanitizer has its own operator new");
   const int64_t before = allocations() - own_allocations();
   int64_t callers = 0;
-  std::thread caller([&] {  // whose team is new, and ends with it
+  std::thread caller([&] {  // a new team that ends with the thread
     run_team(3, [](int) {});
     callers = own_allocations();
   });
@@ -120,7 +119,7 @@ TEST(Team, OfMembersThatNeedNoMemory) {
   EXPECT_EQ(allocations() - own_allocations() - before, callers);
 }
 
-TEST(Team, HandsOnWhatABodyThrew) {
+TEST(Team, RethrowsTheBodysError) {
   for (const int thrower : {0, 1, 2}) {
     std::atomic<int> done = 0;
     const auto body = [&](int worker) {
@@ -128,9 +127,9 @@ TEST(Team, HandsOnWhatABodyThrew) {
       ++done;
     };
     EXPECT_THROW(run_team(3, body), std::runtime_error) << thrower;
-    EXPECT_EQ(done, 2) << "the other shares are done all the same";
+    EXPECT_EQ(done, 2) << "the other shares are done";
   }
-  EXPECT_EQ(shares(3, 300), std::vector<int>(3, 300)) << "and the team goes on";
+  EXPECT_EQ(shares(3, 300), std::vector<int>(3, 300)) << "the team keeps working";
 }
 
 TEST(Team, TakesTasksInOrder) {

@@ -15,8 +15,8 @@
 #include "kernels/convert.h"
 #include "kernels/kv_values.h"
 
-// Every op test needs this: deterministic data, matrices in any backend's memory, comparisons. Memory is
-// touched through Backend alone, so that the cases of op_cases.h run on any backend.
+// Shared by every op test: deterministic data, matrices in backend memory, comparisons. Memory is accessed
+// only through Backend, so that op_cases.h runs on any backend.
 namespace lariat::test {
 
 // splitmix64: the same numbers on every platform.
@@ -30,8 +30,8 @@ class Rng {
     return z ^ (z >> 31);
   }
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }  // [0, 1)
-  // Close to normal with variance 1: the sum of twelve uniforms, which are the 16-bit parts of three numbers;
-  // half of the time of the tests of kernels would go into drawing twelve numbers.
+  // Nearly normal with variance 1: a sum of twelve uniforms from the 16-bit parts of three numbers. Drawing
+  // twelve numbers would take half of the kernel tests' time.
   float normal() {
     constexpr uint64_t kEven = 0x0000ffff0000ffffU;
     const uint64_t a = next(), b = next(), c = next();
@@ -39,7 +39,7 @@ class Rng {
         (a & kEven) + (a >> 16 & kEven) + (b & kEven) + (b >> 16 & kEven) + (c & kEven) + (c >> 16 & kEven);
     const uint64_t sum = (sums & 0xffffffffU) + (sums >> 32);
     const double below =
-        static_cast<double>((a ^ b ^ c) * 0x9e3779b97f4a7c15U >> 40) * 0x1p-24;  // digits for all of a float
+        static_cast<double>((a ^ b ^ c) * 0x9e3779b97f4a7c15U >> 40) * 0x1p-24;  // full float precision
     return static_cast<float>((static_cast<double>(sum) + below - 12 * 32767.5 - 0.5) * 0x1p-16);
   }
   std::vector<float> normals(int64_t n, float scale = 1.0F) {
@@ -52,13 +52,12 @@ class Rng {
   uint64_t state_;
 };
 
-// A value as a matrix of that dtype holds it; one that is to be quantised as it is.
+// Value after storage in `dtype`; quantized dtypes keep it unchanged.
 inline float rounded_to(DType dtype, float value) {
   return dtype == DType::kF16 ? round_to_f16(value) : dtype == DType::kBF16 ? round_to_bf16(value) : value;
 }
 
-// A matrix in a backend's memory, its rows `gap` elements apart from each other; the gap is filled with NaN,
-// so that an op that reads it shows.
+// A matrix in backend memory with rows `gap` elements apart; NaN in the gap reveals reads of it.
 class Tensor {
  public:
   Tensor() = default;
@@ -101,7 +100,6 @@ class Tensor {
   Matrix view_;
 };
 
-// One block of a weight, loaded.
 struct Loaded {
   Matrix matrix;
   Buffer memory;
@@ -113,13 +111,12 @@ inline Loaded load_one(Backend& backend, const Matrix& host, const WeightFormat&
   return {loaded.weight.blocks[0].w, std::move(loaded.memory)};
 }
 
-// The product with one block, as linear makes it.
 inline void multiply(Backend& backend, const Matrix& x, const Matrix& w, const Matrix& bias, DType compute,
                      const Matrix& out) {
   backend.linear(x, {{{w, bias}}, compute}, {}, out);
 }
 
-// |actual - expected| <= absolute + relative * |expected|, element by element; names the worst one.
+// |actual - expected| <= absolute + relative * |expected| for each element; names the worst one.
 inline void expect_close(const std::vector<float>& actual, const std::vector<float>& expected,
                          double absolute, double relative, const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
@@ -145,13 +142,13 @@ inline double largest_magnitude(const std::vector<float>& values) {
   return largest;
 }
 
-// Half a unit in the last place of a stored value, relative.
+// Half a unit in the last place, relative, of a stored value.
 inline double half_ulp(DType dtype) {
   return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
 }
 
-// Values that both sides rounded to `dtype` after computing them to within f32's precision: equal but for
-// the few whose exact value is so close to a tie that the two fall on different sides (one ulp apart).
+// Both sides computed these values to f32 precision and rounded to `dtype`: equal but for a few near ties,
+// which differ by one ulp.
 inline void expect_same_rounding(const std::vector<float>& actual, const std::vector<float>& expected,
                                  DType dtype, double size, const std::string& what) {
   const double f32_error = 4e-7 * size;
@@ -167,8 +164,8 @@ inline void expect_same_rounding(const std::vector<float>& actual, const std::ve
   EXPECT_LE(different, 1 + actual.size() / 50) << what << ": too many values round differently";
 }
 
-// The KV cache of one sequence, in pages, as the engine lays it out. Every bit is set at first: a NaN in
-// every dtype, for what nothing may read.
+// KV cache of one sequence, in the engine's page layout. All bits start set: NaN in every dtype, which
+// nothing may read.
 class Cache {
  public:
   Cache(Backend& backend, int64_t capacity, KvGeometry geometry)
@@ -180,7 +177,6 @@ class Cache {
       pages_.push_back(memory_.back().data());
     }
   }
-  // A cache of layers that are all the same.
   Cache(Backend& backend, int64_t capacity, int64_t n_kv_heads, int64_t head_dim, DType k_dtype,
         DType v_dtype, int64_t n_layers = 1)
       : Cache(backend, capacity, same_layers(n_kv_heads, head_dim, k_dtype, v_dtype, n_layers)) {}
@@ -206,7 +202,7 @@ class Cache {
     return result;
   }
 
-  // visit(keys or values of a page, on the host; where in them; where in [position][head][d]).
+  // Calls visit(host keys or values of a page, index in the page, index in [position][head][d]).
   template <class Visit>
   void for_each(int64_t count, size_t index, bool keys, bool back, const Visit& visit) const {
     const KvLayer& layer = geometry_.layers[index];
@@ -242,7 +238,7 @@ class Cache {
     const int64_t count = static_cast<int64_t>(values.size()) / (layer.n_kv_heads * layer.head_dim);
     for_each(count, index, keys, true, [&](void* part, int64_t at, size_t i) {
       if (dtype != DType::kQ8) return store_f32(part, dtype, at, values[i]);
-      if (at % layer.head_dim != 0) return;  // a head at once
+      if (at % layer.head_dim != 0) return;  // one head at a time
       const int64_t vector = at / layer.head_dim;
       store_quantized_value(layer, part, vector / kKvPage, vector % kKvPage, &values[i]);
     });
@@ -259,12 +255,11 @@ class Cache {
   std::vector<void*> pages_;
 };
 
-// The RoPE table of a step, in a backend's memory.
 struct Rope {
   Tensor cos, sin, q_scale, whole_q_scale;
   RopeTable table;
 
-  // For the sequences of a step, which have `rows` tokens.
+  // For the sequences of a step with `rows` tokens.
   Rope(Backend& backend, const Step& step, int64_t rows, std::span<const SequenceRope> ropes,
        bool interleaved)
       : Rope(backend, rows, static_cast<int64_t>(ropes[0].inv_freq.size()), interleaved) {
@@ -273,7 +268,7 @@ struct Rope {
     }
     backend.rope_table(step, ropes, table);
   }
-  // For positions [first, first + count) of one sequence, in a step of its own, which has no cache.
+  // For positions [first, first + count) of a single sequence without a cache.
   Rope(Backend& backend, int64_t first, int64_t count, const std::vector<double>& inv_freq, bool interleaved,
        float scale = 1.0F)
       : Rope(backend, count, static_cast<int64_t>(inv_freq.size()), interleaved) {
@@ -292,7 +287,7 @@ struct Rope {
         table{cos.view(), sin.view(), q_scale.view(), {}, 2 * pairs, interleaved} {}
 };
 
-// What a token sees of its sequence, with queries rotated by that.
+// Causal key range with queries rotated by `rope`.
 inline std::array<KeyRange, 1> causal(const Rope& rope, int64_t window = 0) {
   return {KeyRange::causal(rope.table, window)};
 }

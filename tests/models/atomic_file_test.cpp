@@ -30,7 +30,7 @@ TEST_F(AtomicFiles, WritesAndReplaces) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(AtomicFiles, AppearsWhenItIsCommitted) {
+TEST_F(AtomicFiles, AppearsOnCommit) {
   const fs::path file = dir_ / "a.svg";
   write_file_atomically(file, "old");
   {
@@ -48,7 +48,7 @@ TEST_F(AtomicFiles, AppearsWhenItIsCommitted) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(AtomicFiles, KeepsALinkALink) {
+TEST_F(AtomicFiles, KeepsASymbolicLink) {
   write_file_atomically(dir_ / "target", "old");
   fs::create_symlink("target", dir_ / "link");
   write_file_atomically(dir_ / "link", "new");
@@ -56,7 +56,7 @@ TEST_F(AtomicFiles, KeepsALinkALink) {
   EXPECT_EQ(read_file(dir_ / "target", 100), "new");
 }
 
-TEST_F(AtomicFiles, ALinkThatLeadsNowhereIsReplaced) {
+TEST_F(AtomicFiles, ADanglingLinkIsReplaced) {
   fs::create_symlink("nothing", dir_ / "link");
   write_file_atomically(dir_ / "link", "new");
   EXPECT_FALSE(fs::is_symlink(dir_ / "link"));
@@ -64,8 +64,8 @@ TEST_F(AtomicFiles, ALinkThatLeadsNowhereIsReplaced) {
   EXPECT_EQ(files(), 1U);
 }
 
-// A killed process leaves its temporary file, and another one with the same number comes, as in a container.
-TEST_F(AtomicFiles, LeavesTemporaryFilesOfOthers) {
+// A killed process leaves its temporary file; another process with the same pid runs, as in a container.
+TEST_F(AtomicFiles, KeepsTemporaryFilesOfOthers) {
   const fs::path file = dir_ / "a.svg";
   const std::string left = file.string() + ".tmp" + std::to_string(getpid());
   write_file_atomically(left, "half");
@@ -78,7 +78,7 @@ TEST_F(AtomicFiles, LeavesTemporaryFilesOfOthers) {
   EXPECT_EQ(files(), 3U);
 }
 
-TEST_F(AtomicFiles, KeepsThePermissionsOfAFileThatItReplaces) {
+TEST_F(AtomicFiles, KeepsThePermissionsOfAReplacedFile) {
   const auto mode = [&](const char* name) {
     struct stat status {};
     EXPECT_EQ(::stat((dir_ / name).c_str(), &status), 0);
@@ -88,7 +88,7 @@ TEST_F(AtomicFiles, KeepsThePermissionsOfAFileThatItReplaces) {
   write_file_atomically(dir_ / "new", "x");
   EXPECT_EQ(mode("new"), 0640U);
   fs::create_symlink("new", dir_ / "link");
-  for (const mode_t bits : {0600U, 0666U, 0400U}) {  // narrower and wider than the umask leaves
+  for (const mode_t bits : {0600U, 0666U, 0400U}) {  // narrower and wider than the umask
     ASSERT_EQ(::chmod((dir_ / "new").c_str(), bits), 0);
     for (const char* name : {"new", "link"}) {
       AtomicFile out(dir_ / name);
@@ -114,7 +114,7 @@ TEST_F(AtomicFiles, ErrorsNameTheFile) {
   EXPECT_EQ(files(), 0U);
 }
 
-// A pipe that is full and may not block: the part that fits is written, then the error is returned.
+// A full nonblocking pipe: the part that fits is written, then the error is returned.
 TEST(WriteAll, WritesUntilAnError) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
@@ -129,7 +129,7 @@ TEST(WriteAll, WritesUntilAnError) {
   EXPECT_EQ(write_all(ends[1], "x"), EBADF);
 }
 
-// A limit on the size of files fails the write as a full disk does.
+// A file size limit fails the write like a full disk.
 TEST_F(AtomicFiles, AFailedWriteLeavesTheOldFile) {
   const fs::path file = dir_ / "a.svg";
   write_file_atomically(file, "old");

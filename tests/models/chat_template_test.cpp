@@ -1,4 +1,4 @@
-// tests/golden/chat_templates.json: what transformers renders and refuses; see tests/golden/README.md.
+// Texts and errors of transformers (tests/golden/chat_templates.json; see tests/golden/README.md).
 #include "models/text/chat_template.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ const ordered_json& golden() {
   return kGolden;
 }
 
-// The goldens' time: 2024-07-06 15:04:05, wherever the test runs.
+// The goldens' time, independent of the clock: 2024-07-06 15:04:05.
 std::time_t golden_time() {
   std::tm local{};
   local.tm_year = 124;
@@ -38,8 +38,7 @@ std::string one_line_of(std::string text) {
   return text;
 }
 
-// lariat gives the same text, or refuses where transformers refuses, with the template's own words where it
-// has some.
+// lariat renders the same text or refuses like transformers, with the template's own message if any.
 void expect_same(const ordered_json& want, const std::string& source, const ordered_json& messages,
                  bool prompt, const ordered_json& variables) {
   std::string got;
@@ -75,7 +74,7 @@ TEST(ChatTemplateGolden, EveryFeatureRendersAsInTransformers) {
   }
 }
 
-// The texts by the sum of their ids times their places, which any difference changes.
+// Compares ids by the sum of id times index: any difference changes the sum.
 TEST(ChatTemplateGolden, SharedTokenizersGiveTheSameIds) {
   std::map<std::string, std::pair<ChatTemplate, Tokenizer>> opened;
   for (const auto& want : golden().at("shared")) {
@@ -123,12 +122,12 @@ TEST(ChatTemplate, ErrorsNameFileAndLine) {
     EXPECT_EQ(error(source).rfind("t: ", 0), 0U) << error(source);
     EXPECT_TRUE(names(error(source), words));
   }
-  // An unknown filter is no error where it is not reached.
+  // An unknown filter in unreached code is not an error.
   EXPECT_EQ(render("{% if false %}{{ 1|foo }}{{ 'a'.encode() }}{% endif %}ok"), "ok");
 }
 
-// A construct that Jinja knows and lariat does not is refused, never rendered differently.
-TEST(ChatTemplate, WhatIsNotKnownIsNamed) {
+// Jinja features that lariat lacks are refused, never rendered differently.
+TEST(ChatTemplate, UnknownFeaturesAreNamed) {
   const struct {
     const char *source, *words = "";
   } refused[] = {
@@ -177,7 +176,7 @@ TEST(ChatTemplate, WhatIsNotKnownIsNamed) {
   }
 }
 
-// Templates that would take ages or all memory end with an error: steps and bytes are counted.
+// Templates that would use huge time or memory end with an error: steps and bytes are counted.
 TEST(ChatTemplate, HostileTemplatesEnd) {
   std::string nested, sum = "1", brackets, deep_list = "{% set x = [] %}";
   for (int i = 0; i < 8; ++i) nested += "{% for a in range(100000) %}";
@@ -227,7 +226,7 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
   }
 }
 
-// A long conversation is no hostile template: a template quadratic in its messages would exceed the steps.
+// A long conversation is not hostile: a template quadratic in its messages would exceed the limits.
 TEST(ChatTemplate, ALongConversationIsWithinTheLimits) {
   ordered_json all = ordered_json::array();
   for (int i = 0; i < 4000; ++i)
@@ -249,7 +248,7 @@ struct ChatTemplateFolder : FolderTest {
   }
 };
 
-TEST_F(ChatTemplateFolder, FilesAreTakenInTransformersOrder) {
+TEST_F(ChatTemplateFolder, FilesAreReadInTransformersOrder) {
   EXPECT_EQ(rendered(), "(none)");
   put("tokenizer_config.json",
       R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": null})");
@@ -260,7 +259,7 @@ TEST_F(ChatTemplateFolder, FilesAreTakenInTransformersOrder) {
       R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "added_tokens_decoder": {},
     "chat_template": "config{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}{{ unk_token }}"})");
   put("special_tokens_map.json", R"({"eos_token": "<other>", "unk_token": {"content": "<unk>"}})");
-  EXPECT_EQ(rendered(), "config<s></s>False") << "the map is of no account beside added_tokens_decoder";
+  EXPECT_EQ(rendered(), "config<s></s>False") << "added_tokens_decoder overrides the map";
   put("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>",
     "chat_template": [{"name": "rag", "template": "x"}, {"name": "default", "template": "list{{ eos_token }}{{ unk_token }}"}]})");
   EXPECT_EQ(rendered(), "list<other><unk>");

@@ -12,7 +12,7 @@
 #include "models/text/unicode.h"
 #include "tests/test_util.h"
 
-// Configs that are changed in one place, and what lariat makes of them as text.
+// Configs with one change, and lariat's result as text.
 namespace lariat::test {
 
 using nlohmann::json;
@@ -21,13 +21,13 @@ inline std::filesystem::path golden_file(const std::string& name) {
   return source_dir() / "tests" / "golden" / name;
 }
 
-// The config of a checkpoint of tests/golden, or one that says no more than that architecture.
+// Config of a tests/golden checkpoint, or a minimal one of that architecture.
 inline json config_of(const std::string& base) {
   const auto file = golden_file("checkpoints/" + base + "/config.json");
   return std::filesystem::exists(file) ? read_json(file) : json{{"architectures", {base}}};
 }
 
-// Sets members, within objects too; "absent" takes one out. Of a model with an image part its text_config's.
+// Sets members, also nested ones; "absent" removes one. For a multimodal model, sets members of text_config.
 inline json changed(json config, const json& changes) {
   json& object = config.contains("text_config") ? config["text_config"] : config;
   for (const auto& [key, value] : changes.items()) {
@@ -56,13 +56,13 @@ std::string text_of(const T& value) {
   }
 }
 
-// A line "section: name=value name=value ..." of as many values as there are names.
+// A line "section: name=value name=value ..." with one value per name.
 template <class... T>
 std::string fields_of(const std::string& section, const std::string& names, const T&... values) {
   std::istringstream in(names);
   std::string line = section + ":", name;
   ((in >> name, line += " " + name + "=" + text_of(values)), ...);
-  EXPECT_TRUE(in && !(in >> name)) << section << " wants a name for each field";
+  EXPECT_TRUE(in && !(in >> name)) << section << " needs one name per field";
   return line + "\n";
 }
 
@@ -94,7 +94,7 @@ inline std::string described(const LayerSpec& layer) {
   return line;
 }
 
-// Everything of a config that reaches the computation; equal layers are of one kind: A, B, ...
+// Every config field that affects the computation; equal layers get equal letters: A, B, ...
 inline std::string described(const ModelSpec& s) {
   std::string kinds, layers;
   std::vector<std::string> lines;
@@ -125,7 +125,7 @@ inline std::string described(const ModelSpec& s) {
   return all + layers;
 }
 
-// The spec that a config gives or, "" where it gives one, the line that it is refused with.
+// The config's spec, or its error line ("" for no error).
 struct Answer {
   std::optional<ModelSpec> spec;
   std::string error;
@@ -140,14 +140,14 @@ inline Answer answer_to(const std::string& text) {
 }
 inline Answer answer(const json& config) { return answer_to(config.dump()); }
 
-// Whether it is a line that begins with the file, and names the words.
+// Checks that a line starts with the file and contains the words.
 inline void expect_line(const std::string& line, const std::string& file, std::string_view words) {
   EXPECT_EQ(line.rfind(file + ": ", 0), 0U) << "does not begin with the file: " << line;
   EXPECT_TRUE(names(line, words));
   EXPECT_EQ(line.find('\n'), std::string::npos) << line;
 }
 
-// How a warning ends of a key that nobody knows.
+// End of a warning about an unknown key.
 inline std::string of_an_unknown_key() {
   const std::string line = answer(changed(config_of("llama_gqa"), {{"unheard_of", 3}})).spec->warnings.at(0);
   return line.substr(line.rfind('3') + 1);

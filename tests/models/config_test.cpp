@@ -1,4 +1,4 @@
-// config.json as a file: beside a generation_config.json, damaged, and those of this repository and others.
+// config.json files: next to a generation_config.json, damaged, in this repository and published.
 #include "models/config.h"
 
 #include <fstream>
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 const json kLlamaConfig = {{"architectures", {"LlamaForCausalLM"}}};
 
-TEST(Config, EndTokensAreThoseOfTheGenerationConfigWhereItHasSome) {
+TEST(Config, EndTokensComeFromGenerationConfigIfPresent) {
   const TempFolder dir;
   const auto load = [&](const std::string& generation, const json& own = json::object()) {
     dir.put("config.json", changed(kLlamaConfig, own).dump());
@@ -35,7 +35,7 @@ TEST(Config, EndTokensAreThoseOfTheGenerationConfigWhereItHasSome) {
     expect_line(error_of([&] { load(bad); }), (dir.path / "generation_config.json").string(), "");
 }
 
-TEST(Config, FilesThatAreNotConfigs) {
+TEST(Config, OtherFilesAreRefused) {
   const std::pair<const char*, const char*> damaged[] = {
       {"", "JSON"},
       {"[1]", "[1] | JSON"},
@@ -48,7 +48,7 @@ TEST(Config, FilesThatAreNotConfigs) {
   EXPECT_THROW(load_config(dir.path / "nowhere"), Error);
 }
 
-// All readers of one checkpoint share its parsed JSON, also when it holds a number that JSON does not have.
+// All readers of one checkpoint share its parsed JSON, also with a non-JSON number in it.
 TEST(Config, IsParsedOnce) {
   const TempFolder dir;
   dir.put("config.json",
@@ -60,8 +60,8 @@ TEST(Config, IsParsedOnce) {
   EXPECT_EQ(&copy.object("config.json"), &texts.object("config.json"));
 }
 
-// Python writes them, and they matter only in a key that is read.
-TEST(Config, NumbersThatJsonDoesNotHave) {
+// Python writes NaN and Infinity; they matter only in keys that are read.
+TEST(Config, NonJsonNumbers) {
   const auto with = [&](const std::string& member) {
     return answer_to(R"({"model_type": "llama", "a\\\"b": "Infinity: NaN", )" + member + "}").error;
   };
@@ -75,7 +75,7 @@ TEST(Config, NumbersThatJsonDoesNotHave) {
     EXPECT_TRUE(names(with(bad), "config.json | JSON"));
 }
 
-// The configs of a folder: of checkpoints in its folders, and its own *.json.
+// Configs in a folder: of its checkpoint folders, and its own *.json.
 std::vector<fs::path> configs_in(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -86,7 +86,7 @@ std::vector<fs::path> configs_in(const fs::path& folder) {
   return files;
 }
 
-// All open, or are of an architecture that does not run, and none has a key that is not known.
+// Every config opens or has an unsupported architecture; none has an unknown key.
 void expect_known(const fs::path& folder, size_t least, bool all_run) {
   size_t count = 0;
   const std::string unknown = of_an_unknown_key();
@@ -103,12 +103,12 @@ void expect_known(const fs::path& folder, size_t least, bool all_run) {
   EXPECT_GE(count, least) << folder;
 }
 
-TEST(Config, ThoseOfThisRepositoryAreKnown) {
+TEST(Config, ThisRepositorysConfigsAreKnown) {
   expect_known(golden_file("checkpoints"), 50, true);
   expect_known(source_dir() / "configs", 9, true);
 }
 
-TEST(Config, PublishedOnesAreKnown) {
+TEST(Config, PublishedConfigsAreKnown) {
   const fs::path shared = shared_dir() / "configs";
   LARIAT_NEEDS(shared);
   expect_known(shared, 22, false);

@@ -1,4 +1,4 @@
-// Settings in the config.json of a quantised folder or in a file next to it, and scales that are not finite.
+// Settings of quantized folders, in config.json or a separate file, and non-finite scales.
 #include <fmt/format.h>
 
 #include "models/weights.h"
@@ -7,7 +7,7 @@
 namespace lariat::test {
 namespace {
 
-TEST(Forms, WarnOfActivationsInFewerBits) {
+TEST(Forms, WarnOfQuantizedActivations) {
   const json eight = {{"num_bits", 8}, {"type", "float"}};
   const ChangedForm changed(
       "pack_quantized",
@@ -20,8 +20,8 @@ TEST(Forms, WarnOfActivationsInFewerBits) {
     EXPECT_TRUE(holds(warnings[0], part));
 }
 
-// Files that old versions of the methods' own tools write, and what they hold in config.json, without a name.
-TEST(Forms, SettingsStandBesideTheConfigOrInIt) {
+// Settings files of the methods' older tools, and the same settings in config.json.
+TEST(Forms, SettingsComeFromTheConfigOrAFile) {
   const std::tuple<const char*, const char*, json> rows[] = {
       {"gptq", "quantize_config.json", {{"bits", 4}, {"group_size", 32}, {"desc_act", true}, {"sym", true}}},
       {"awq", "quant_config.json", {{"q_group_size", 32}, {"w_bit", 4}, {"version", "GEMM"}}},
@@ -53,8 +53,8 @@ TEST(Forms, SettingsStandBesideTheConfigOrInIt) {
   EXPECT_TRUE(holds(error, "quant_algo\" is \"NVFP4\""));
 }
 
-// Whatever a method calls its scales.
-TEST(Forms, ScalesThatAreNoNumbersAreFound) {
+// Tensor names of the scales differ between methods.
+TEST(Forms, NonFiniteScalesAreFound) {
   for (const char* name : kFolders) {
     SCOPED_TRACE(name);
     json changes;
@@ -73,7 +73,7 @@ TEST(Forms, ScalesThatAreNoNumbersAreFound) {
   }
 }
 
-// The blocks of gpt-oss as MLX stacks them, gate and up apart.
+// Blocks of gpt-oss as MLX stacks them, with separate gate and up.
 TEST(Forms, MlxStacksTheExpertsOfGptOss) {
   const std::filesystem::path from = form_dir(kGptOss);
   const Tensors stored = open_safetensors(from);

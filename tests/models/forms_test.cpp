@@ -1,25 +1,25 @@
-// Checkpoints as published methods store them (tests/golden/forms, made by tools/lab/golden/forms.py).
+// Checkpoints in published quantized weight formats (tools/lab/golden/forms.py).
 #include "models/model.h"
 #include "tests/models/forms_util.h"
 
 namespace lariat::test {
 namespace {
 
-TEST(Forms, AWeightIsWhatTheMethodMakesOfIt) {
+TEST(Forms, AWeightEqualsTheMethodsValues) {
   for (const char* name : kFolders) {
     SCOPED_TRACE(name);
     const Tensors tensors = open_form(form_dir(name));
     const Tensors golden = open_safetensors_file(form_dir(name) / "golden.safetensors");
     const StoredTensor& weight = tensors.check(kAttention + "k_proj.weight", {32, 64});
-    ASSERT_TRUE(weight.reader) << "not floats";
+    ASSERT_TRUE(weight.reader) << "tensor is float";
     const std::vector<float> got = form_floats(weight),
                              expected = form_floats(golden.get("k_proj", {32, 64}));
     for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]) << i;
   }
 }
 
-// What a weight's codes are kept as: none is made of more than it is.
-TEST(Forms, CodesStayAsTheyAreStored) {
+// Storage of a weight's quantized values: never wider than in the file.
+TEST(Forms, ValuesKeepTheirStoredWidth) {
   using enum ScaleType;
   struct Row {
     const char *folder, *module;
@@ -55,13 +55,13 @@ TEST(Forms, CodesStayAsTheyAreStored) {
     ASSERT_TRUE(tensor != nullptr && tensor->reader) << row.folder << " " << row.module;
     EXPECT_EQ(tensor->form(), row.form) << row.folder << " " << row.module;
   }
-  for (const char* folder : {"gptq", "pack_quantized"}) {  // groups in no order
+  for (const char* folder : {"gptq", "pack_quantized"}) {  // unordered groups
     const Tensors tensors = open_form(form_dir(folder));
     EXPECT_EQ(tensors.check(kAttention + "o_proj.weight", {64, 64}).dtype, "F32");
   }
 }
 
-TEST(Forms, WarnOfWhatIsPassedOver) {
+TEST(Forms, WarnOfIgnoredSettings) {
   std::vector<std::string> warnings;
   open_form(form_dir("fp8"), &warnings);
   ASSERT_EQ(warnings.size(), 2U);
@@ -73,7 +73,7 @@ TEST(Forms, WarnOfWhatIsPassedOver) {
 
 struct Damage {
   const char *folder, *settings, *tensor, *change;
-  const char* words = "";  // null: it is read
+  const char* words = "";  // null: no error
 };
 
 const Damage kDamages[] = {
@@ -193,8 +193,8 @@ TEST(Forms, DamageIsOneLine) {
   }
 }
 
-// Other groups of inputs than a form has are made floats; what they are is not changed by it.
-TEST(Forms, OddGroupsAreMadeFloats) {
+// Unsupported group layouts are converted to floats of the same values.
+TEST(Forms, OddGroupsBecomeFloats) {
   const ChangedForm changed("awq", {{"group_size", 8}},
                             {{kAttention + "q_proj.scales", {{"shape", {8, 64}}}},
                              {kAttention + "q_proj.qzeros", {{"shape", {8, 8}}}}});
@@ -204,7 +204,7 @@ TEST(Forms, OddGroupsAreMadeFloats) {
   EXPECT_TRUE(tensor.quantized);
   const auto got = form_floats(tensor),
              expected = form_floats(plain.check(kAttention + "q_proj.weight", {64, 64}));
-  for (size_t row = 0; row < 64; ++row) {  // the first 8 inputs have the same scale; the last none
+  for (size_t row = 0; row < 64; ++row) {  // the first 8 inputs share a scale; the last have none
     for (size_t i = 0; i < 8; ++i) EXPECT_EQ(got[row * 64 + i], expected[row * 64 + i]);
     EXPECT_EQ(got[row * 64 + 63], 0);
   }
@@ -220,11 +220,11 @@ TEST(Forms, StackedExpertsStayOneTensor) {
   const Tensors tensors = open_form(changed.dir()), plain = open_form(form_dir("mlx"));
   EXPECT_EQ(form_floats(tensors.check(kMlp + "experts.gate_proj.weight", {2, 48, 64})),
             form_floats(plain.check(kMlp + "gate_proj.weight", {96, 64})));
-  EXPECT_FALSE(tensors.check(kMlp + "experts.up_proj.weight", {2, 4, 8}).reader) << "floats in place";
+  EXPECT_FALSE(tensors.check(kMlp + "experts.up_proj.weight", {2, 4, 8}).reader) << "memory-mapped floats";
 }
 
-// Gate and up lie in turn, in the rows of codes and in the columns of floats.
-TEST(Forms, GateAndUpOfGptOssAreTakenApart) {
+// Gate and up alternate in the rows of quantized values and the columns of floats.
+TEST(Forms, GateAndUpOfGptOssAreSplit) {
   const Tensors codes = open_form(form_dir(kGptOss));
   const StoredTensor& up = codes.check(kMlp + "experts.up_proj.weight", {4, 32, 64});
   ASSERT_TRUE(up.reader);

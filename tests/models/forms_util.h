@@ -10,7 +10,6 @@
 #include "models/safetensors.h"
 #include "tests/models/tokenizer_test_util.h"
 
-// Tiny checkpoints as published methods store them (tests/golden/forms).
 namespace lariat::test {
 
 using nlohmann::json;
@@ -40,9 +39,9 @@ inline std::vector<float> form_floats(const StoredTensor& tensor) {
   return values;
 }
 
-// A folder of tests/golden/forms with settings of its method and tensors changed: "absent", or an object with
-// any of "name", "dtype", "shape", "bytes" (a text), "i32" [index, value]. The data are cut or filled with
-// zeros.
+// A folder of tests/golden/forms with changed method settings and tensors. A change is "absent" or an object
+// with any of "name", "dtype", "shape", "bytes" (a text), "i32" [index, value]. Data are truncated or
+// zero-padded.
 class ChangedForm {
  public:
   ChangedForm(const std::string& folder, const json& settings, const json& changes) {

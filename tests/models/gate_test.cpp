@@ -1,6 +1,6 @@
-// Nothing that changes a model's result passes in silence: whatever is changed of the tensors of tiny
-// checkpoints and of the keys in the table is what transformers 5.23 makes of it, an error, or a warning.
-#include "models/families/gate.h"
+// No change of a model's result is silent: any change of tiny checkpoints' tensors, or of keys in the table,
+// gives transformers 5.23's result, an error or a warning.
+#include "models/gate.h"
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/quant.h"
@@ -14,16 +14,16 @@ namespace {
 
 enum class Outcome { kEqual, kRefused, kWarned };
 
-// A change of a checkpoint's config, and of its tensors: one of ones that is added, one that is written again
-// under another name, one that is taken out.
+// Changes to a checkpoint: config keys; a tensor of equal values added, one copied under another name, one
+// removed.
 struct Change {
   const char *base, *config = "{}";
   std::vector<std::pair<std::string, std::vector<int64_t>>> add{};
   std::pair<const char*, const char*> copy{};  // from, to
   const char* remove = nullptr;
-  float value = 1;  // of what is added
+  float value = 1;  // value of the added tensor
   Outcome outcome = Outcome::kRefused;
-  const char* words = "";  // of the line
+  const char* words = "";  // in the message
 };
 
 void write_changed_weights(const Change& c, const std::filesystem::path& dir) {
@@ -50,7 +50,7 @@ void write_changed_weights(const Change& c, const std::filesystem::path& dir) {
   writer.finish();
 }
 
-// What reaches the computation: the spec, and the bytes of embedding and head.
+// Everything that affects the computation: the spec, and the bytes of embedding and head.
 std::string fingerprint(const Model& model) {
   std::string all = described(model.spec);
   for (const Matrix* m : {&model.weights.embed.m, &model.weights.head.blocks[0].w}) {
@@ -96,7 +96,7 @@ void check(const Change& c) {
 constexpr const char *kLlama = "llama_gqa", *kTied = "llama_mqa_tied", *kBias = "llama_bias";
 constexpr const char *kEmbed = "model.embed_tokens.weight", *kHead = "lm_head.weight";
 
-// An unread tensor, and the words that its refusal names.
+// An unread tensor, and the words of its refusal.
 struct Added {
   const char *base, *name;
   std::vector<int64_t> shape;
@@ -126,7 +126,7 @@ const Added kAdded[] = {
 };
 
 const Change kChanges[] = {
-    // More layers are stored than run; fewer; biases that a flag hides.
+    // More stored layers than used; fewer; biases that a flag disables.
     {.base = kLlama,
      .config = R"({"num_hidden_layers": 1})",
      .words = "model.layers.1.input_layernorm.weight | 8 | num_hidden_layers | 1"},
@@ -138,13 +138,13 @@ const Change kChanges[] = {
     {.base = "qwen3",
      .config = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "layer_types": null})",
      .words = "model.layers.0.self_attn.k_norm.weight"},
-    // These may stand there.
+    // Tensors that may be present.
     {.base = kLlama, .add = {{LAYER "self_attn.rotary_emb.inv_freq", {8}}}, .outcome = Outcome::kEqual},
     {.base = kLlama,
      .add = {{"vision_tower.patch.weight", {4}}, {"model.visual.norm.bias", {4}}},
      .outcome = Outcome::kWarned,
      .words = "model.visual.norm.bias | 1"},
-    // Tied embeddings: an equal head, another one, only the head, neither.
+    // Tied embeddings: an equal head, a different head, only the head, neither.
     {.base = kTied, .copy = {kEmbed, kHead}, .outcome = Outcome::kEqual},
     {.base = kTied,
      .add = {{kHead, {64, 32}}},
@@ -152,7 +152,7 @@ const Change kChanges[] = {
      .words = "lm_head.weight | model.embed_tokens.weight"},
     {.base = kTied, .copy = {kEmbed, kHead}, .remove = kEmbed, .outcome = Outcome::kEqual},
     {.base = kTied, .remove = kEmbed, .words = kEmbed},
-    // Keys beside weights: none changes what is computed.
+    // Extra keys that do not change the computation.
     {.base = kLlama,
      .config = R"({"embedding_multiplier": 1.0, "hidden_act": "swish", "is_causal": true})",
      .outcome = Outcome::kEqual},
@@ -178,7 +178,7 @@ TEST(Gate, ADifferentHeadIsNotTied) {
   EXPECT_NE(static_cast<const float*>(model.weights.embed.m.data)[0], 1.0F);
 }
 
-// Quantisers write them for every linear layer.
+// Quantizers write zero biases for every linear layer.
 TEST(Gate, BiasesOfZerosChangeNothing) {
   for (const Added& added : kAdded) {
     if (std::string_view(added.name).ends_with(".bias"))
@@ -186,7 +186,7 @@ TEST(Gate, BiasesOfZerosChangeNothing) {
   }
 }
 
-// The words of a rule's neutral values, as JSON for llama_gqa (hidden size 32, head size 16, no head norms).
+// A rule's neutral values, as JSON for llama_gqa (hidden size 32, head size 16, no head norms).
 std::vector<json> neutral_values(std::string_view neutral) {
   const std::map<std::string_view, json> words = {
       {"hidden_size", 32}, {"head_dim", 16}, {"1/sqrt(head_dim)", 0.25}, {"qk_norm", false},
@@ -201,8 +201,8 @@ std::vector<json> neutral_values(std::string_view neutral) {
   return values;
 }
 
-// Every key that changes results, at the top and in the object of RoPE: at its neutral values it does
-// nothing, at others it is refused.
+// Every key that changes results, at the top level and in the RoPE object: ignored at neutral values, else
+// refused.
 TEST(Gate, TheTableOfKeys) {
   const json config = config_of(kLlama);
   const std::string base = described(*answer(config).spec);
@@ -214,7 +214,7 @@ TEST(Gate, TheTableOfKeys) {
       ++keys;
       const bool of_any_object = rule.neutral.empty() || rule.neutral == "1";
       for (const bool inside : {false, true}) {
-        if (inside && !of_any_object) continue;  // the object of RoPE knows no shapes of the model
+        if (inside && !of_any_object) continue;  // a RoPE object has no model shapes
         const auto with = [&](const json& value) {
           const json change = {{key, value}};
           return changed(config, inside ? json{{"rope_parameters", change}} : change);
@@ -235,7 +235,7 @@ TEST(Gate, TheTableOfKeys) {
       }
     }
   }
-  EXPECT_EQ(keys, 82U) << "a key that has left the table passes in silence";
+  EXPECT_EQ(keys, 82U) << "removing a key from the table would silence it";
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ json generation_golden() { return read_json(golden_file("generation.json")); }
 // A small model's folder with a generation_config.json.
 class GenerationConfigFile : public FolderTest {
  protected:
-  // generation: null, no such file.
+  // generation: null for no such file.
   ModelSpec load(const json& generation, const json& more = json::object()) const {
     put("config.json", changed(config_of("llama_gqa"), more).dump());
     std::filesystem::remove(file());
@@ -21,7 +21,7 @@ class GenerationConfigFile : public FolderTest {
   std::string file() const { return (dir_ / "generation_config.json").string(); }
 };
 
-// At transformers' own defaults nothing changes the text, and every one of its keys is known.
+// transformers' defaults change nothing, and every one of its keys is known.
 TEST_F(GenerationConfigFile, EveryKeyIsKnown) {
   const json keys = generation_golden()["keys"];
   ASSERT_GT(keys.size(), 70U);
@@ -30,7 +30,7 @@ TEST_F(GenerationConfigFile, EveryKeyIsKnown) {
     EXPECT_EQ(load({{key, value}}).generation.warnings, std::vector<std::string>()) << key;
 }
 
-TEST_F(GenerationConfigFile, WhatChangesTheTextIsWarnedOfInOneLine) {
+TEST_F(GenerationConfigFile, ChangesOfTheTextWarnInOneLine) {
   const json keys =
       json::parse(R"({"suppress_tokens": [3], "begin_suppress_tokens": [3], "bad_words_ids": [[3, 4]],
     "force_words_ids": [[3, 4]], "constraints": [3], "sequence_bias": [[[3], 1.5]], "forced_bos_token_id": 0,
@@ -49,14 +49,14 @@ TEST_F(GenerationConfigFile, WhatChangesTheTextIsWarnedOfInOneLine) {
   for (const auto& [key, value] : keys.items()) EXPECT_TRUE(names(warnings[0], key));
 }
 
-TEST_F(GenerationConfigFile, KeysThatNobodyKnowsAreWarnedOfInOneLine) {
+TEST_F(GenerationConfigFile, UnknownKeysWarnInOneLine) {
   const ModelSpec spec = load({{"chat_format", "x"}, {"stop_words_ids", {{3}}}, {"top_k", 3}});
   ASSERT_EQ(spec.generation.warnings.size(), 1U);
   expect_line(spec.generation.warnings[0], file(), "chat_format | stop_words_ids");
   EXPECT_EQ(spec.warnings, std::vector<std::string>());
 }
 
-TEST_F(GenerationConfigFile, SamplingIsThatOfTransformers) {
+TEST_F(GenerationConfigFile, SamplingEqualsTransformers) {
   const json cases = generation_golden()["sampling"];
   for (const json& one : cases) {
     const GenerationDefaults sampling = load(one["file"]).generation;
@@ -70,13 +70,13 @@ TEST_F(GenerationConfigFile, SamplingIsThatOfTransformers) {
     EXPECT_EQ(sampling.top_p.get(), expected["top_p"].get<float>()) << one;
     EXPECT_EQ(sampling.min_p.get(), expected["min_p"].get<float>()) << one;
   }
-  // What is said for a sampling that is not asked for waits for one that is.
+  // Sampling settings without do_sample apply once sampling is requested.
   EXPECT_EQ(load({{"top_p", 0.9}, {"top_k", 20}}).generation.top_k.get(), 20);
   EXPECT_EQ(load({{"temperature", 0.5}}).generation.top_k.get(), 0);
 }
 
-// As in transformers: config.json speaks of generating only where there is no generation_config.json.
-TEST_F(GenerationConfigFile, StandsForWhatConfigJsonSays) {
+// As in transformers: config.json's generation settings apply only without a generation_config.json.
+TEST_F(GenerationConfigFile, OverridesConfigJson) {
   const json more = {{"repetition_penalty", 1.5}, {"num_beams", 2}};
   EXPECT_EQ(load(json::object(), more).generation.repetition_penalty.get(), 1.0F);
   EXPECT_EQ(load(json::object(), more).generation.warnings.size(), 0U);
@@ -85,7 +85,7 @@ TEST_F(GenerationConfigFile, StandsForWhatConfigJsonSays) {
   EXPECT_EQ(load(nullptr).generation.repetition_penalty.get(), 1.0F);
 }
 
-// Reads every setting, as who samples does.
+// Reads every setting, as sampling does.
 void use_all(const GenerationDefaults& asked) {
   for (const auto* setting : {&asked.temperature, &asked.top_p, &asked.min_p, &asked.repetition_penalty})
     setting->get();
@@ -93,8 +93,8 @@ void use_all(const GenerationDefaults& asked) {
   asked.stop.get();
 }
 
-// An error for who samples, in either file; the others have what stands for no such key.
-TEST_F(GenerationConfigFile, ValuesThatTransformersRefuses) {
+// An error on sampling, from either file; without sampling the key counts as absent.
+TEST_F(GenerationConfigFile, ValuesRefusedByTransformers) {
   for (const char* bad :
        {R"({"temperature": "0.7"})", R"({"temperature": -1})", R"({"top_k": 1.5})", R"({"top_k": 50.0})",
         R"({"top_k": -2})", R"({"top_p": -0.1})", R"({"top_p": "x"})", R"({"min_p": -0.5})",
@@ -113,8 +113,8 @@ TEST_F(GenerationConfigFile, ValuesThatTransformersRefuses) {
   }
 }
 
-// As Python and transformers have it; and what vLLM writes.
-TEST_F(GenerationConfigFile, ValuesThatTransformersTakes) {
+// As in Python and transformers, and as vLLM writes them.
+TEST_F(GenerationConfigFile, ValuesAcceptedByTransformers) {
   EXPECT_EQ(load({{"do_sample", true}, {"top_p", 1.2}}).generation.top_p.get(), 1.0F);
   EXPECT_EQ(load({{"do_sample", true}, {"top_k", -1}}).generation.top_k.get(), 0);
   for (const json& yes : {json(1), json("no"), json::array({0})})
@@ -123,7 +123,7 @@ TEST_F(GenerationConfigFile, ValuesThatTransformersTakes) {
     EXPECT_EQ(load({{"do_sample", no}, {"temperature", "hot"}}).generation.temperature.get(), 0.0F) << no;
 }
 
-TEST_F(GenerationConfigFile, TextsThatEndOne) {
+TEST_F(GenerationConfigFile, StopStrings) {
   EXPECT_EQ(load({{"stop_strings", "x"}}).generation.stop.get(), std::vector<std::string>{"x"});
   EXPECT_EQ(load({{"stop_strings", {"x", "", "yz"}}}).generation.stop.get(),
             (std::vector<std::string>{"x", "yz"}));

@@ -24,8 +24,7 @@ StoredTensor tensor_of(std::string_view type, const std::byte* data, int64_t row
   return tensor;
 }
 
-// Bit by bit, but for the sign of a zero: a minimum of 0 is subtracted by who wrote the values, and added
-// here.
+// Bitwise comparison except for the sign of zero: the references subtract a minimum of 0, lariat adds it.
 void expect_same(const std::vector<float>& values, const float* expected, const std::string& what) {
   for (size_t i = 0; i < values.size(); ++i) {
     EXPECT_TRUE(values[i] == expected[i] || (std::isnan(values[i]) && std::isnan(expected[i])))
@@ -39,7 +38,6 @@ std::vector<float> floats_of(const HostWeight& codes) {
   return values;
 }
 
-// What kernels read, as floats.
 std::vector<float> laid_out(const HostWeight& codes) {
   Matrix m(nullptr, codes.m.form(), codes.m.rows, codes.m.cols);
   std::vector<std::byte> bytes(stored_bytes(m));
@@ -52,7 +50,7 @@ std::vector<float> laid_out(const HostWeight& codes) {
   return values;
 }
 
-TEST(GgufBlocks, AreWhatTheGgufPackageMakesOfThem) {
+TEST(GgufBlocks, EqualTheGgufPackage) {
   const Tensors golden = open_safetensors_file(kGolden);
   int types = 0;
   for (const auto& [name, blocks] : golden.all()) {
@@ -74,8 +72,8 @@ TEST(GgufBlocks, AreWhatTheGgufPackageMakesOfThem) {
   EXPECT_EQ(types, 13);
 }
 
-// Blocks of 256 have scales of scales, and bytes with codes of at most 6 bits are narrow.
-TEST(GgufBlocks, OfARowFillItAndNothingAfterIt) {
+// Blocks of 256 have nested scales; values of at most 6 bits share bytes.
+TEST(GgufBlocks, FillTheirRowAndNothingElse) {
   const std::set<std::string> nested{"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"},
       narrow{"Q5_0", "Q5_1", "Q5_K", "Q6_K"};
   const Tensors golden = open_safetensors_file(kGolden);
@@ -97,19 +95,19 @@ TEST(GgufBlocks, OfARowFillItAndNothingAfterIt) {
   }
 }
 
-// The package, as ggml, makes 2^128 of it; the OCP's specification of MX says NaN (5.2).
-TEST(GgufBlocks, AScaleOfMxfp4ThatIsNoNumberIsNan) {
+// The package and ggml give 2^128; the OCP's MX specification gives NaN (5.2).
+TEST(GgufBlocks, AnMxfp4ScaleOf255IsNan) {
   std::byte block[17] = {std::byte{255}};
   for (const float value : floats_of(*gguf_codes(tensor_of("MXFP4", block, 1, 32))))
     EXPECT_TRUE(std::isnan(value));
 }
 
-TEST(GgufBlocks, FloatsHaveNoCodes) {
+TEST(GgufBlocks, FloatTypesHaveNoBlocks) {
   for (const char* type : {"F32", "F16", "BF16"})
     EXPECT_EQ(gguf_codes(tensor_of(type, nullptr, 3, 5)), nullptr) << type;
 }
 
-TEST(GgufBlocks, ATypeThatLariatDoesNotRunIsNamed) {
+TEST(GgufBlocks, UnsupportedTypesAreNamed) {
   EXPECT_TRUE(
       names(error_of([] { gguf_codes(tensor_of("IQ2_XS", nullptr, 2, 256)); }),
             "model.gguf | w | IQ2_XS | Q8_0 | Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | "
@@ -133,7 +131,7 @@ TEST(GgufTypes, AreFoundByNumberAndByName) {
   EXPECT_EQ(find_gguf_type("Q4_2"), nullptr);
 }
 
-// Bits of a weight in the file and in memory.
+// Bits per weight in the file and in memory.
 TEST(GgufTypes, TakeTheMemoryOfTheirForm) {
   constexpr struct {
     const char* type;

@@ -9,7 +9,6 @@
 
 namespace lariat::test {
 
-// Writes GGUF files, right ones and others.
 class GgufBuilder {
  public:
   template <class T>
@@ -21,7 +20,6 @@ class GgufBuilder {
     out += text;
   }
 
-  // A value of a type of the format: u32, f32, bool or text.
   GgufBuilder& set(std::string_view key, uint32_t value) { return pair(key, 4, bytes_of(value)); }
   GgufBuilder& set(std::string_view key, float value) { return pair(key, 6, bytes_of(value)); }
   GgufBuilder& set(std::string_view key, bool value) { return pair(key, 7, std::string(1, value ? 1 : 0)); }
@@ -55,7 +53,7 @@ class GgufBuilder {
     return *this;
   }
 
-  // A tensor of zeros, or of these bytes, behind the last one. shape: [rows, columns].
+  // Appends a tensor of zeros, or of these bytes. shape: [rows, columns].
   GgufBuilder& tensor(std::string_view name, const std::vector<uint64_t>& shape, uint32_t type,
                       size_t bytes) {
     return tensor(name, shape, type, std::string(bytes, '\0'));
@@ -67,7 +65,6 @@ class GgufBuilder {
     data.resize((data.size() + 31) / 32 * 32);
     return *this;
   }
-  // A vector or matrix of F32.
   GgufBuilder& floats(std::string_view name, const std::vector<uint64_t>& shape) {
     size_t bytes = 4;
     for (const uint64_t size : shape) bytes *= size;
@@ -117,7 +114,7 @@ inline GgufFile parse_gguf(const std::string& bytes) {
   return lariat::parse_gguf(std::as_bytes(std::span(bytes)), "m.gguf");
 }
 
-// The metadata of a model of two layers: hidden 32, 4 heads of 8, 2 key heads, 64 tokens.
+// Metadata of a model of two layers: hidden 32, 4 heads of 8, 2 KV heads, 64 tokens.
 inline GgufBuilder small_gguf(const std::string& arch) {
   GgufBuilder b;
   b.set("general.architecture", arch.c_str());

@@ -1,4 +1,4 @@
-// Keys of a GGUF that change a result: used, or refused or warned about by their names.
+// GGUF keys that change a result: used, refused, or named in a warning.
 #include <fmt/format.h>
 
 #include <functional>
@@ -28,7 +28,7 @@ class GgufKeys : public FolderTest {
     put("m.gguf", bytes);
     return Tokenizer::load(open_files(dir_ / "m.gguf").texts);
   }
-  // The one line of an error or a warning of the config.
+  // The only error or warning line of the config.
   std::string line(const std::string& arch, const std::function<void(Builder&)>& change) const {
     Builder b = small_gguf(arch);
     change(b);
@@ -48,7 +48,7 @@ std::string replaced_text(std::string text, const std::string& from, const std::
   return text.replace(text.find(from), from.size(), to);
 }
 
-TEST_F(GgufKeys, WhatChangesTheModelIsRefused) {
+TEST_F(GgufKeys, UnsupportedKeysAreRefused) {
   struct Row {
     const char* key;
     std::function<void(Builder&)> change;
@@ -74,7 +74,7 @@ TEST_F(GgufKeys, WhatChangesTheModelIsRefused) {
       {"llama.rope.scaling.yarn_ext_factor", set("llama.rope.scaling.yarn_ext_factor", 0.5F)},
       {"llama.rope.scaling.type", set("llama.rope.scaling.type", "longrope")},
       {"llama.rope.scaling.type", set("llama.rope.scaling.type", "other")},
-      // A config's errors, in the words of the GGUF.
+      // Config errors name the GGUF's keys.
       {"qwen2.rope.scaling.factor", set("qwen2.rope.scaling.factor", 0.5F), "qwen2"},
       {"llama.attention.head_count_kv",
        [](Builder& b) {
@@ -132,7 +132,7 @@ TEST_F(GgufKeys, EveryKnownEndOfGenerationEnds) {
   Ids want;
   for (size_t i = 2; i < tokens.size(); ++i) want.push_back(static_cast<int32_t>(i));
   EXPECT_EQ(config(with(tokens)).eos_token_ids, want);
-  // gpt-oss has parts of a turn, which <|end|> ends.
+  // <|end|> only ends parts of a gpt-oss turn.
   EXPECT_EQ(config(with({"<|end|>", "<|return|>", "b", "<|call|>"})).eos_token_ids, (Ids{1, 3}));
 }
 
@@ -182,17 +182,17 @@ TEST_F(GgufKeys, TextsAreCutAtMarkersOfEitherType) {
     EXPECT_EQ(t.encode("<|im_start|>user hi<|im_end|>", true),
               (Ids{1, 410, 273, 299, 281, 270, 273, 279, 282, 411}));
     EXPECT_EQ(t.is_special(410), type == 3);
-    EXPECT_TRUE(t.is_special(411));  // an end is a control token, whatever its type
+    EXPECT_TRUE(t.is_special(411));  // an end token is a control token, whatever its type
     EXPECT_EQ(t.encode("hi  <|im_end|>", false), (Ids{273, 279, 282, 412, 411}));
   }
-  // With the type of an ordinary word, only the end of generation is a control token.
+  // With the type of ordinary words, only the end of generation is a control token.
   EXPECT_EQ(tokenizer(with_markers({"<|im_start|>", "<|im_end|>"}, 1).bytes())
                 .encode("<|im_end|>hi", false)
                 .front(),
             411);
 }
 
-TEST_F(GgufKeys, MarkersOfPhi3TakeTheWhiteSpaceBehindThem) {
+TEST_F(GgufKeys, Phi3MarkersStripTheFollowingSpace) {
   const std::string text = "<|user|>\nhello<|end|>\n<|assistant|>\n";
   const Ids stripped = {1, 410, 273, 260, 283, 283, 278, 411, 412};
   for (const auto& [name, strips] : std::map<const char*, bool>{
@@ -214,7 +214,7 @@ TEST_F(GgufKeys, AMissingPreTokenizerIsWarnedAbout) {
   EXPECT_TRUE(names(without.warnings()[0], "m.gguf | tokenizer.ggml.pre"));
 }
 
-TEST_F(GgufKeys, ErrorsSpeakOfTheFilesKeys) {
+TEST_F(GgufKeys, ErrorsNameTheFilesKeys) {
   const auto error = [&](const std::string& bytes) { return error_of([&] { tokenizer(bytes); }); };
   const auto with = [](const char* key, const auto& value) { return small_gguf("llama").set(key, value); };
   for (const char* type : {"adapter", "mmproj"})

@@ -1,4 +1,3 @@
-// What a GGUF's tensors and metadata become.
 #include "models/gguf/gguf_model.h"
 
 #include <fmt/format.h>
@@ -26,7 +25,7 @@ const StoredTensor& named(const std::vector<StoredTensor>& tensors, const std::s
   return *found;
 }
 
-// The rows of a tensor whose elements number them.
+// Row numbers of a tensor whose elements number its rows.
 std::vector<float> row_numbers(const StoredTensor& tensor) {
   const HostWeight all = tensor.rows();
   std::vector<float> values(static_cast<size_t>(all.m.rows * all.m.cols)), numbers;
@@ -36,7 +35,7 @@ std::vector<float> row_numbers(const StoredTensor& tensor) {
   return numbers;
 }
 
-TEST(GgufModel, LlamasRowsAreOrderedByHalves) {
+TEST(GgufModel, LlamasRowsAreReordered) {
   const auto numbered = [](size_t rows, size_t cols) {
     std::string data(rows * cols * 4, '\0');
     for (size_t i = 0; i < rows * cols; ++i) {
@@ -55,7 +54,7 @@ TEST(GgufModel, LlamasRowsAreOrderedByHalves) {
   b.floats("output.weight", {64, 32}).floats("blk.1.odd.weight", {2});
   const std::string bytes = b.bytes();
   const auto tensors = gguf_tensors(parse_gguf(bytes));
-  EXPECT_EQ(tensors.size(), 8U);  // without the frequencies
+  EXPECT_EQ(tensors.size(), 8U);  // without rope_freqs
   std::vector<float> halves, plain;
   for (int i = 0; i < 32; ++i) {
     halves.push_back(static_cast<float>(i / 8 * 8 + i % 4 * 2 + i / 4 % 2));
@@ -69,13 +68,13 @@ TEST(GgufModel, LlamasRowsAreOrderedByHalves) {
   const StoredTensor& k = named(tensors, "model.layers.1.self_attn.k_proj.weight");
   EXPECT_EQ(k.dtype, "Q8_0");
   EXPECT_TRUE(k.quantized);
-  EXPECT_FALSE(named(tensors, "model.layers.1.post_attention_layernorm.weight").reader) << "in place";
+  EXPECT_FALSE(named(tensors, "model.layers.1.post_attention_layernorm.weight").reader) << "memory-mapped";
   EXPECT_EQ(named(tensors, "lm_head.weight").shape, (std::vector<int64_t>{64, 32}));
   EXPECT_EQ(named(tensors, "blk.1.odd.weight").name, "blk.1.odd.weight");
 }
 
-// Blocks of ones in every bit, whose scales are NaN.
-TEST(GgufModel, ScalesThatAreNoNumbersAreFound) {
+// Blocks with all bits set have NaN scales.
+TEST(GgufModel, NonFiniteScalesAreFound) {
   int found = 0;
   for (const GgufType& type : gguf_types()) {
     if (type.elements == 1) continue;
@@ -87,7 +86,7 @@ TEST(GgufModel, ScalesThatAreNoNumbersAreFound) {
     const std::string error = error_of([&] {
       for (StoredTensor& tensor : gguf_tensors(parse_gguf(file))) tensors.put(std::move(tensor));
     });
-    if (!error.empty()) continue;  // a type that does not run
+    if (!error.empty()) continue;  // an unsupported type
     ++found;
     const auto bad = find_not_finite(tensors);
     ASSERT_TRUE(bad) << type.name;
@@ -96,7 +95,7 @@ TEST(GgufModel, ScalesThatAreNoNumbersAreFound) {
   EXPECT_GE(found, 11);
 }
 
-TEST(GgufModel, GemmasNormsLoseTheirOne) {
+TEST(GgufModel, GemmasNormsSubtractOne) {
   const std::string bytes = small_gguf("gemma3")
                                 .floats("blk.0.ffn_norm.weight", {32})
                                 .floats("blk.0.attn_q_norm.weight", {8})
@@ -113,8 +112,8 @@ TEST(GgufModel, GemmasNormsLoseTheirOne) {
   EXPECT_EQ(row_numbers(named(tensors, "model.embed_tokens.weight")).front(), 0.0F);
 }
 
-// Fused projections become tensors that point into the whole; stacked experts are one tensor.
-TEST(GgufModel, FusedTensorsAreTakenApart) {
+// Fused projections become views into the whole tensor; stacked experts are one tensor.
+TEST(GgufModel, FusedTensorsAreSplit) {
   const std::string up(2 * 4 * 2 * 34, 'u');
   const std::string bytes = small_gguf("qwen3moe")
                                 .tensor("blk.0.ffn_up_exps.weight", {2, 4, 64}, 8, up)
@@ -133,7 +132,7 @@ TEST(GgufModel, FusedTensorsAreTakenApart) {
   EXPECT_EQ(stack.data, whole.data);
   EXPECT_EQ(stack.reader->m.rows, 8);
   EXPECT_EQ(second.shape, (std::vector<int64_t>{3, 32}));
-  EXPECT_FALSE(second.reader) << "floats in place";
+  EXPECT_FALSE(second.reader) << "memory-mapped floats";
   const StoredTensor gate = find("mlp.experts.1.gate_proj");
   EXPECT_EQ(gate.shape, (std::vector<int64_t>{3, 32}));
   EXPECT_EQ(gate.data, file.tensor("blk.0.ffn_gate_up_exps.weight")->data + 6 * 32 * 4);
@@ -156,7 +155,7 @@ TEST(GgufModel, FusedTensorsAreTakenApart) {
   EXPECT_EQ(named(gguf_tensors(parse_gguf(phi)), "model.layers.0.mlp.gate_up_proj.weight").shape[0], 128);
 }
 
-// The config of a file as lariat reads it, which has to be without warnings.
+// The file's config, which must load without warnings.
 ModelSpec spec_of(const Builder& b) {
   const std::string bytes = b.bytes();
   const json config = gguf_config(parse_gguf(bytes));
@@ -199,7 +198,7 @@ TEST(GgufModel, EveryArchitectureHasItsFamily) {
             "Olmo3ForCausalLM");
 }
 
-TEST(GgufModel, WhatAConfigDiffersIn) {
+TEST(GgufModel, ConfigsOfEveryKey) {
   const ModelSpec head = spec_of(small_gguf("llama")
                                      .floats("output.weight", {64, 32})
                                      .floats("blk.0.attn_output.bias", {32})
@@ -207,7 +206,7 @@ TEST(GgufModel, WhatAConfigDiffersIn) {
                                      .set("tokenizer.ggml.bos_token_id", 5U)
                                      .set("tokenizer.ggml.eos_token_id", 9U)
                                      .set("tokenizer.ggml.eot_token_id", 7U)
-                                     .set("tokenizer.ggml.eom_token_id", 64U));  // none: beyond the tokens
+                                     .set("tokenizer.ggml.eom_token_id", 64U));  // ignored: no such token
   EXPECT_FALSE(head.tie_word_embeddings);
   EXPECT_TRUE(head.layers[0].attention.o_bias);
   EXPECT_EQ(head.bos_token_id, 5);
@@ -305,7 +304,7 @@ TEST(GgufModel, RopeScaling) {
   EXPECT_EQ(yarn.type, RopeType::kYarn);
   EXPECT_EQ(yarn.original_ctx, 32);
   EXPECT_EQ(yarn.beta_fast, 16.0);
-  // What Llama 3 makes of four frequencies, and anything else.
+  // Llama 3's factors of four frequencies, and invalid ones.
   std::vector<float> divisors;
   for (int i = 0; i < 4; ++i) {
     const double turns = 8192.0 * std::pow(5e5, -i / 4.0) / (2 * std::numbers::pi);
@@ -322,7 +321,7 @@ TEST(GgufModel, RopeScaling) {
   EXPECT_EQ(odd.long_factor, (std::vector<double>{1.0, 2.0, 3.0, 8.0}));
   EXPECT_EQ(odd.short_factor, odd.long_factor);
   EXPECT_EQ(odd.attention_factor, 1.0);
-  Builder b = small_gguf("qwen2");  // of another base than small_gguf() sets
+  Builder b = small_gguf("qwen2");  // another base than small_gguf()
   const std::string base = "qwen2.rope.freq_base";
   b.pairs.replace(b.pairs.find(base) + base.size() + 4, 4, std::string("\0\x24\xF4\x48", 4));  // 500000
   freqs(b, divisors);
@@ -362,7 +361,7 @@ TEST(GgufModel, PhiHasTwoListsOfFactors) {
   EXPECT_EQ(rope.attention_factor, 1.19);
 }
 
-TEST(GgufModel, WhatNoConfigSays) {
+TEST(GgufModel, ValuesMissingFromConfigs) {
   const auto error = [](const std::string& arch, const std::function<void(Builder&)>& change) {
     Builder b = small_gguf(arch);
     change(b);

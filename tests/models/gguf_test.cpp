@@ -1,4 +1,3 @@
-// The container of a GGUF, models in several of them, and their tokenizers.
 #include "models/gguf/gguf.h"
 
 #include <fmt/format.h>
@@ -48,7 +47,7 @@ TEST(Gguf, ReadsValuesAndTensors) {
   EXPECT_EQ(static_cast<char>(*file.tensors[1].data), 'q');
 }
 
-// Each damage of a right file, and what its one line names.
+// Each damage of a valid file, and the words of its error line.
 TEST(Gguf, DamagesAreNamed) {
   struct FileDamage {
     const char* words;
@@ -121,19 +120,19 @@ TEST(Gguf, DamagesAreNamed) {
   }
 }
 
-// Wherever a file ends, it is refused, and never read beyond.
+// A file that ends early is refused and never read past its end.
 TEST(Gguf, EveryPrefixOfAFileIsRefused) {
   const std::string whole =
       small_gguf("llama").set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"}).bytes();
   for (size_t length = 0; length < whole.size(); length += length < 700 ? 1 : 97) {
-    const std::string part = whole.substr(0, length);  // of its own memory, whose end sanitizers watch
+    const std::string part = whole.substr(0, length);  // a copy: sanitizers watch its end
     EXPECT_NE(error_of([&] { parse_gguf(part); }), "") << length;
   }
 }
 
 class GgufFiles : public FolderTest {};
 
-// One of the tiny tokenizers of tests/golden, as the metadata that llama.cpp's converter makes of it.
+// A tiny golden tokenizer as GGUF metadata, as llama.cpp's converter writes it.
 Builder with_tokenizer(const std::string& name, const char* pre) {
   const json source = read_json(golden_dir() / name / "tokenizer.json");
   std::map<int32_t, std::string> tokens;
@@ -175,7 +174,7 @@ Builder with_tokenizer(const std::string& name, const char* pre) {
   return b;
 }
 
-TEST_F(GgufFiles, TokenizersGiveTheIdsOfTheirSource) {
+TEST_F(GgufFiles, TokenizersEqualTheirSource) {
   const std::string text = slurp(golden_dir() / "cases.json");
   for (const auto& [name, pre] : std::map<std::string, const char*>{
            {"llama3-mini", "llama-bpe"}, {"qwen-mini", "qwen2"}, {"llama-mini", nullptr}}) {
@@ -195,7 +194,6 @@ TEST_F(GgufFiles, TokenizersGiveTheIdsOfTheirSource) {
   }
 }
 
-// All that texts are cut by compiles, and cuts.
 TEST_F(GgufFiles, EveryPreTokenizerIsKnownToTheRegexEngine) {
   for (const char* pre : {"llama-bpe", "dbrx", "glm4", "qwen2", "gpt-2", "smollm", "falcon", "deepseek-llm",
                           "deepseek-coder", "deepseek-v3", "tekken", "gpt-4o", "default"}) {
@@ -210,7 +208,7 @@ TEST_F(GgufFiles, EveryPreTokenizerIsKnownToTheRegexEngine) {
                     "m.gguf | tokenizer.ggml.pre | other"));
 }
 
-TEST_F(GgufFiles, TokenizersThatCannotBe) {
+TEST_F(GgufFiles, InvalidTokenizersAreRefused) {
   const auto error = [&](const Builder& b) {
     put("m.gguf", b.bytes());
     return error_of([&] { Tokenizer::load(open_files(dir_ / "m.gguf").texts); });
@@ -246,7 +244,7 @@ TEST_F(GgufFiles, TokenizersThatCannotBe) {
             "tokenizer.ggml.token_type"));
 }
 
-TEST_F(GgufFiles, AModelInPartsIsOpenedFromTheFirst) {
+TEST_F(GgufFiles, ASplitModelOpensFromItsFirstFile) {
   const auto part = [](uint32_t no) {
     Builder b = no == 0 ? small_gguf("llama") : Builder();
     if (no > 0) b.floats(fmt::format("blk.{}.attn_q.weight", no), {32, 32});

@@ -1,4 +1,4 @@
-// Parsers in memory refuse damage that the library behind them would take on trust.
+// In-memory parsers refuse damage that their libraries would accept.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,7 +12,7 @@ namespace {
 
 using tok::checked_sentencepiece;
 
-// One field of a protobuf message: a string, a float or a number below 128.
+// One protobuf field: a string, a float or a number below 128.
 std::string text_field(int number, const std::string& text) {
   std::string out(1, static_cast<char>(number << 3 | 2));
   for (size_t size = text.size(); true; size >>= 7) {
@@ -63,14 +63,14 @@ TEST(HostileSentencePiece, Messages) {
   expect_refusal(text_field(1, "\x0A\x7F"), "0");
   expect_refusal(text_field(2, "\x0A\x7F"), "trainer_spec");
   expect_refusal(text_field(3, "\x0A\x7F"), "normalizer_spec");
-  // Self tests (4), the denormalizer (5) and what nobody knows are left out.
+  // Self tests (4), the denormalizer (5) and unknown fields are ignored.
   EXPECT_EQ(
       checked_sentencepiece(text_field(4, "x") + piece("a") + text_field(5, "y") + text_field(9, "z"), "f")
           .bytes,
       piece("a"));
 }
 
-TEST(HostileSentencePiece, WhatASpecSays) {
+TEST(HostileSentencePiece, TrainerAndNormalizerSpecs) {
   const auto plain = checked_sentencepiece(piece("a"), "f");
   EXPECT_FALSE(plain.bpe);
   EXPECT_TRUE(plain.plain_normalizer && plain.dummy_prefix && plain.removes_spaces && plain.escapes_spaces);
@@ -95,9 +95,9 @@ TEST(HostileSentencePiece, Charsmaps) {
   const auto unit = [](uint32_t offset, uint32_t label, bool leaf) {
     return offset << 10 | (leaf ? 1U << 8 : 0) | label;
   };
-  std::vector<uint32_t> trie(512, 1U << 31);  // labels that no byte is
-  trie[0] = unit(256, 0, false);              // the root's children stand at 256 ^ label
-  trie[256 ^ 'a'] = unit(128, 'a', true);     // and the value of "a" at 256 ^ 'a' ^ 128
+  std::vector<uint32_t> trie(512, 1U << 31);  // labels of no byte
+  trie[0] = unit(256, 0, false);              // the root's children are at 256 ^ label
+  trie[256 ^ 'a'] = unit(128, 'a', true);     // the value of "a" is at 256 ^ 'a' ^ 128
   trie[256 ^ 'a' ^ 128] = 1U << 31 | 2;       // the third byte of the replacements
   EXPECT_EQ(refusal_of_model(with_charsmap(2048, trie, "x" + nul + "y" + nul)), "");
   expect_refusal(with_charsmap(2048, trie, nul + nul));
@@ -114,8 +114,8 @@ TEST(HostileSentencePiece, Charsmaps) {
   expect_refusal(with_charsmap(2048, endless, nul + nul + nul), "32");
 }
 
-// Not all charsmaps are hostile: this one says 41 -> 61, 42 43 -> 62 63 64, FF21 -> 41 (tests/fuzz/seeds.sh).
-TEST(HostileSentencePiece, ACharsmapThatHoldsWorks) {
+// A valid charsmap: 41 -> 61, 42 43 -> 62 63 64, FF21 -> 41 (tests/fuzz/seeds.sh).
+TEST(HostileSentencePiece, AValidCharsmapWorks) {
   const TempFolder dir;
   std::filesystem::copy(source_dir() / "tests/fuzz/seeds/sentencepiece-charsmap.model",
                         dir.path / "tokenizer.model");
@@ -125,13 +125,13 @@ TEST(HostileSentencePiece, ACharsmapThatHoldsWorks) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("BC <us>x", false), false), "bcd <us>x");
 }
 
-TEST(HostileJson, MoreValuesThanMemoryShouldHold) {
+TEST(HostileJson, TooManyValues) {
   std::string text = "[";
   for (int i = 0; i < 9'000'000; ++i) text += "0,";
   EXPECT_TRUE(names(error_of([&] { parse_json(text + "0]", "file"); }), "file | 9000000"));
 }
 
-TEST(HostileJson, AKeyTwiceIsNamed) {
+TEST(HostileJson, ADuplicateKeyIsNamed) {
   const auto error = [](const std::string& text) { return error_of([&] { parse_json(text, "file"); }); };
   EXPECT_TRUE(names(error(R"({"a": {"b": 1, "b": 2}})"), "file | b"));
   EXPECT_TRUE(names(error(R"([{"ab": 1}, {"ab": [{"c:{": ":", "\u0061b": 1, "ab": 2}]}])"), "file | ab"));

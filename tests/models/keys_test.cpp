@@ -1,5 +1,5 @@
-// A key of config.json does what it does in transformers, or is refused, or is named in a warning; that goes
-// for the keys of other families and for those that nobody knows.
+// A config.json key has transformers' effect, is refused, or is named in a warning; so are keys of other
+// families and unknown keys.
 #include <map>
 
 #include "tests/models/config_cases.h"
@@ -8,12 +8,12 @@ namespace lariat::test {
 namespace {
 
 struct Effect {
-  bool refused = true, other = true;  // it computes something else, or nothing
-  bool named = false;  // an error or a warning that the unchanged config does not have names the key
+  bool refused = true, other = true;  // other: a different result, or none
+  bool named = false;                 // an error or warning names the key, unlike for the unchanged config
   std::string lines;
 };
 
-// What a change of that key does to `config`.
+// Effect of changing a key of `config`.
 Effect effect(const json& config, const json& change, const std::string& key) {
   const ModelSpec base = *answer(config).spec;
   const Answer got = answer(changed(config, change));
@@ -32,19 +32,19 @@ Effect effect(const json& config, const json& change, const std::string& key) {
   return effect;
 }
 
-// transformers writes the sum, and makes it again of its parts whatever it reads.
-TEST(Keys, TheSizeOfALatentHeadIsKnown) {
+// transformers writes this sum and recomputes it on loading.
+TEST(Keys, TheLatentHeadSizeIsKnown) {
   for (const char* name : {"deepseek_v2", "deepseek_v3", "minicpm3"}) {
     const json config = config_of(name);
     const int sum = effect(config, {{"qk_head_dim", 1}}, "qk_head_dim").named
                         ? config["qk_nope_head_dim"].get<int>() + config["qk_rope_head_dim"].get<int>()
                         : 0;
-    EXPECT_GT(sum, 0) << "another value is named: " << name;
+    EXPECT_GT(sum, 0) << "a wrong value is not named: " << name;
     EXPECT_FALSE(effect(config, {{"qk_head_dim", sum}}, "qk_head_dim").named) << name;
   }
 }
 
-TEST(Keys, OfOtherFamiliesArePassedOverAsInTransformers) {
+TEST(Keys, OtherFamiliesKeysAreIgnoredAsInTransformers) {
   const json golden = read_json(golden_file("keys.json"));
   size_t ignored = 0, heeded = 0;
   for (const json& row : golden["checkpoints"]) {
@@ -53,7 +53,7 @@ TEST(Keys, OfOtherFamiliesArePassedOverAsInTransformers) {
       SCOPED_TRACE(row["checkpoint"].get<std::string>() + " ignores " + key + " " + value.dump());
       const Effect got = effect(config, {{key, value}}, key);
       EXPECT_TRUE(got.named || value == false) << got.lines;
-      // Where lariat does more than transformers, it says so.
+      // lariat warns where it uses more than transformers.
       const bool more = key == "partial_rotary_factor" && got.named;
       EXPECT_TRUE(!got.other || got.refused || more) << got.lines;
       ++ignored;
@@ -69,7 +69,7 @@ TEST(Keys, OfOtherFamiliesArePassedOverAsInTransformers) {
   EXPECT_GE(heeded, 150U);
 }
 
-TEST(Keys, ThatNobodyKnowsAreNamedOnce) {
+TEST(Keys, UnknownKeysAreNamedOnce) {
   for (const char* checkpoint : {"llama_gqa", "gpt_neox", "bloom", "mpt", "deepseek_v2", "llava"}) {
     const json config = config_of(checkpoint);
     const std::string part = config.contains("text_config") ? "text_config." : "";
@@ -84,7 +84,7 @@ TEST(Keys, ThatNobodyKnowsAreNamedOnce) {
       effect(config_of("mpt"), {{"attn_config", {{"kv_n_heads", 2}}}}, "attn_config.kv_n_heads").named);
 }
 
-// Errors name the key as the family calls it.
+// Errors use the family's key name.
 TEST(Keys, RopeOfGptNeoX) {
   const json config = config_of("gpt_neox");
   EXPECT_TRUE(effect(config, {{"rotary_emb_base", 0.5}}, "rotary_emb_base").named);
@@ -92,9 +92,9 @@ TEST(Keys, RopeOfGptNeoX) {
   EXPECT_FALSE(answer(changed(config, {{"head_dim", 8}})).spec);
 }
 
-// Whether the head of a model with an image part is its embedding: every combination of true, false and
-// absent at the two places that may say so, against transformers (tools/lab/golden/make.py ties).
-TEST(Keys, TiesAreThoseOfTransformers) {
+// Tied embeddings of a multimodal model: every true, false and absent at both levels vs transformers
+// (tools/lab/golden/make.py ties).
+TEST(Keys, TiesEqualTransformers) {
   std::map<std::string, size_t> seen;
   const json golden = read_json(golden_file("ties.json"));
   for (const json& kind : golden["kinds"]) {
@@ -107,7 +107,7 @@ TEST(Keys, TiesAreThoseOfTransformers) {
           << config["model_type"] << " of " << config["text_config"]["model_type"] << " " << tie;
       ++seen[config["model_type"]];
     }
-    // A name stands for a missing type.
+    // model_type may be missing if the architecture is named.
     json unnamed = kind["config"];
     unnamed.erase("model_type");
     EXPECT_EQ(answer(unnamed).spec->tie_word_embeddings, answer(kind["config"]).spec->tie_word_embeddings);

@@ -11,7 +11,7 @@
 namespace lariat::test {
 namespace {
 
-TEST(MappedFiles, WhatIsWrittenToAPrivateOneNeverReachesTheFile) {
+TEST(MappedFiles, WritesToAPrivateMappingNeverReachTheFile) {
   const TempFolder dir;
   const auto file = dir.path / "mapped";
   const std::string content(10000, 'a');
@@ -32,7 +32,7 @@ TEST(MappedFiles, WhatIsWrittenToAPrivateOneNeverReachesTheFile) {
   EXPECT_EQ(empty.size(), 0U);
 }
 
-TEST(MappedFiles, WhatIsGivenBackTakesNoMemoryAndIsReadAgain) {
+TEST(MappedFiles, ReleasedPagesUseNoMemoryAndReload) {
   const TempFolder dir;
   const auto file = dir.path / "mapped";
   constexpr size_t kBytes = size_t{1} << 20, kBegin = 5000, kEnd = 900000;
@@ -47,7 +47,7 @@ TEST(MappedFiles, WhatIsGivenBackTakesNoMemoryAndIsReadAgain) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), whole = kEnd - kBegin;
   EXPECT_LT(resident_bytes(mapped.data()), kBytes - whole + 2 * page);
   EXPECT_TRUE(same());
-  mapped.give_back(10, 20);  // no whole page
+  mapped.give_back(10, 20);  // less than a page
   EXPECT_EQ(resident_bytes(mapped.data()), kBytes);
 }
 

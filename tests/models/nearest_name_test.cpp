@@ -7,7 +7,7 @@
 namespace lariat::test {
 namespace {
 
-TEST(NearestName, IsTheOneThatWasMeant) {
+TEST(NearestName, FindsTheIntendedName) {
   const std::vector<std::string> names = {"--prompt", "--prompt-file", "--max-new-tokens", "--temperature",
                                           "--top-p",  "--ctx",         "--kv-dtype"};
   const auto near = [&](const char* typed) { return nearest_name(typed, names); };

@@ -6,7 +6,7 @@
 
 namespace lariat {
 
-// How much of the mapping that holds `address` the process has in memory, by /proc/self/smaps.
+// Resident bytes of the mapping that contains `address`, from /proc/self/smaps.
 inline size_t resident_bytes(const void* address) {
   const auto wanted = reinterpret_cast<size_t>(address);
   std::ifstream maps("/proc/self/smaps");

@@ -1,4 +1,4 @@
-// tests/golden/rope/frequencies.json: transformers' frequencies for many configs; see tests/golden/README.md.
+// transformers' RoPE frequencies for many configs (golden/rope/frequencies.json; see tests/golden/README.md).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +29,7 @@ double relative(double got, double want) {
   return got == want ? 0.0 : std::abs(got - want) / std::max(std::abs(want), 1e-300);
 }
 
-TEST(RopeGolden, FrequenciesAreThoseOfTransformers) {
+TEST(RopeGolden, FrequenciesEqualTransformers) {
   const json golden = read_json(test::source_dir() / "tests/golden/rope/frequencies.json");
   std::set<std::string> types;
   for (const json& c : golden.at("cases")) {

@@ -1,4 +1,4 @@
-// What no golden shows: the formulas themselves are compared with transformers in rope_golden_test.cpp.
+// Properties beyond the goldens; rope_golden_test.cpp compares the formulas with transformers.
 #include "models/rope.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ RopeScaling model(RopeType type, double factor = 1.0, int64_t l0 = 4096, double 
   return rope;
 }
 
-TEST(Rope, TypesHaveNamesAndSomeLookAtTheLength) {
+TEST(Rope, TypesHaveNamesAndSomeFollowTheLength) {
   for (const char* name : {"default", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn", "llama3",
                            "longrope", "proportional", "yarn-radix", "dynamic-yarn-radix"}) {
     auto rope = model(*find_rope_type(name), 2.0);
@@ -34,12 +34,12 @@ TEST(Rope, TypesHaveNamesAndSomeLookAtTheLength) {
     rope.long_factor.assign(64, 2.0);
     EXPECT_EQ(rope.depends_on_length(), rope_frequencies(rope, 4096) != rope_frequencies(rope, 8192)) << name;
   }
-  EXPECT_FALSE(find_rope_type("YaRN")) << "files are read as transformers reads them";
+  EXPECT_FALSE(find_rope_type("YaRN")) << "type names are case-sensitive as in transformers";
   EXPECT_FALSE(find_rope_type("none"));
 }
 
-// An empty key: no problem.
-TEST(Rope, ProblemsNameTheKeyToBlame) {
+// Empty key: no problem.
+TEST(Rope, ProblemsNameTheirKey) {
   const auto with = [](RopeType type, double factor, auto RopeScaling::*member, auto value) {
     RopeScaling rope = model(type, factor);
     rope.short_factor.assign(64, 1.0);
@@ -87,7 +87,7 @@ TEST(Rope, ProblemsNameTheKeyToBlame) {
   }
 }
 
-TEST(Rope, ScalesAreThoseOfTheLength) {
+TEST(Rope, ScalesFollowTheLength) {
   EXPECT_EQ(rope_scale(model(RopeType::kDefault, 4), 8192), 1.0);
   EXPECT_EQ(rope_scale(model(RopeType::kLongRope, 4), 4096), 1.0);
   EXPECT_EQ(rope_scale(model(RopeType::kLongRope, 4), 4097), 4.0);
@@ -99,8 +99,8 @@ TEST(Rope, ScalesAreThoseOfTheLength) {
   EXPECT_EQ(rope_score_scale(yarn), 1.0);
 }
 
-// Away from 1, the low_freq_factor of every published file.
-TEST(Rope, Llama3DividesTheFrequenciesOfLongWavelengths) {
+// A low_freq_factor other than 1, which every published file has.
+TEST(Rope, Llama3DividesFrequenciesOfLongWavelengths) {
   auto rope = model(RopeType::kLlama3, 8);
   rope.low_freq_factor = 2;
   const auto before = rope_unscaled(rope).inv_freq, after = rope_frequencies(rope, 1).inv_freq;
@@ -114,7 +114,7 @@ TEST(Rope, Llama3DividesTheFrequenciesOfLongWavelengths) {
   }
 }
 
-TEST(Rope, TheAttentionFactorOfLongRopeIsOfFactorsAboveOne) {
+TEST(Rope, LongRopesAttentionFactorUsesFactorsAboveOne) {
   auto rope = model(RopeType::kLongRope, 0.5);
   rope.short_factor = rope.long_factor = std::vector(64, 2.0);
   EXPECT_EQ(rope_frequencies(rope, 1).attention_factor, 1.0);
@@ -145,7 +145,7 @@ TEST(Rope, AtOrBelowTheOriginalLengthDynamicIsBitIdenticalToNoScaling) {
   }
 }
 
-// A sequence that grows by one token past L0 must not jump.
+// A sequence growing past L0 must not jump.
 TEST(Rope, DynamicScalesAreContinuousAtTheOriginalLength) {
   for (const RopeType type : {RopeType::kDynamic, RopeType::kDynamicYarn, RopeType::kDynamicYarnRadix}) {
     const auto rope = model(type, 4.0);
@@ -156,7 +156,7 @@ TEST(Rope, DynamicScalesAreContinuousAtTheOriginalLength) {
   }
 }
 
-TEST(Rope, TheFactorOfDynamicYarnIsItsLimit) {
+TEST(Rope, DynamicYarnIsBoundedByItsFactor) {
   const auto capped = model(RopeType::kDynamicYarn, 2.0);
   EXPECT_EQ(rope_frequencies(capped, 6144), rope_frequencies(model(RopeType::kYarn, 1.5), 1));
   EXPECT_EQ(rope_frequencies(capped, 65536), rope_frequencies(model(RopeType::kYarn, 2.0), 1));
@@ -178,7 +178,7 @@ TEST(Rope, YarnRadixDividesByPowersOfTheScale) {
     EXPECT_NEAR(before[pair] / after[pair], ratio, 0.005 * ratio) << pair;
 }
 
-TEST(RopeStep, IsTheLengthItselfWhereNothingIsRounded) {
+TEST(RopeStep, IsTheExactLengthWithoutRounding) {
   const auto rope = model(RopeType::kDynamic, 2.0);
   EXPECT_EQ(rope_step_length(rope, 1000, 4), 1000.0);
   EXPECT_EQ(rope_step_length(rope, 4096, 4), 4096.0);
@@ -196,7 +196,7 @@ TEST(RopeStep, RoundsUpToTheNextStep) {
   EXPECT_DOUBLE_EQ(rope_step_length(rope, 5792, 4), 4096.0 * std::sqrt(2.0));
 }
 
-TEST(RopeStep, AModelsOwnStepsComeFirst) {
+TEST(RopeStep, AModelsOwnStepsTakePrecedence) {
   auto rope = model(RopeType::kDynamic);
   rope.own_steps = 1;
   EXPECT_EQ(rope_step_length(rope, 4097, 4), 8192.0);

@@ -16,13 +16,13 @@ class Safetensors : public FolderTest {
     const uint64_t length = header.size();
     put("file", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
   }
-  // The file itself, and temporary ones.
+  // Counts files in the folder, temporary ones included.
   int64_t files() const { return std::distance(fs::directory_iterator(dir_), {}); }
 
   const fs::path file_ = dir_ / "file";
 };
 
-TEST_F(Safetensors, WhatTheWriterWritesTheReaderReads) {
+TEST_F(Safetensors, WrittenFilesAreReadBack) {
   const float values[] = {1.5F, -2.0F, 3.25F, 0.0F, 5.0F, 6.0F};
   SafetensorsWriter writer(file_, {{"logits", {2, 2}}, {"last", {2}}});
   writer.append({values, 3});
@@ -64,7 +64,7 @@ TEST_F(Safetensors, AnUnfinishedFileDoesNotAppear) {
   EXPECT_EQ(files(), 0);
 }
 
-TEST_F(Safetensors, DataOnAnOddByteIsRead) {
+TEST_F(Safetensors, MisalignedDataIsRead) {
   std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   if (header.size() % 2 == 0) header += ' ';
   const float values[] = {1.0F, 2.0F};
@@ -75,7 +75,7 @@ TEST_F(Safetensors, DataOnAnOddByteIsRead) {
   EXPECT_EQ(std::memcmp(tensor.data, values, 8), 0);
 }
 
-// A header before eight bytes of data, and the words that the error names.
+// A header before eight bytes of data, and the words of its error.
 const struct {
   std::string header;
   const char* words = "w1";
@@ -132,7 +132,7 @@ TEST_F(Safetensors, DamagedHeadersAreNamed) {
   }
 }
 
-TEST_F(Safetensors, FilesThatAreNoneAreNamed) {
+TEST_F(Safetensors, OtherFilesAreNamed) {
   put("file", "1234567");
   EXPECT_NE(error_of([&] { open_safetensors_file(file_); }).find("too short"), std::string::npos);
   put("file", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n");
@@ -153,7 +153,7 @@ TEST_F(Safetensors, DtypesHaveTheBytesOfTheirNames) {
   EXPECT_EQ(safetensors_element_bytes("BOOL"), 1U);
 }
 
-TEST_F(Safetensors, AnIndexNamesFilesBesideIt) {
+TEST_F(Safetensors, AnIndexNamesFilesInItsFolder) {
   EXPECT_EQ(parse_safetensors_index(R"({"weight_map": {"a": "x", "b": "..x", "c": "x"}})", "index"),
             (std::set<std::string>{"..x", "x"}));
   for (const char* bad :

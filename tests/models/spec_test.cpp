@@ -1,5 +1,5 @@
-// ModelSpec of every golden checkpoint, and of configs that differ from it in some keys: compared
-// with specs.txt and refused.txt. What a model then computes is tests/engine/golden_test.cpp.
+// ModelSpec of golden checkpoints and of changed configs vs specs.txt and refused.txt.
+// tests/engine/golden_test.cpp compares their results.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace lariat::test {
 namespace {
 
-// The RoPE of a model with heads of 4 pairs and a context of 8192.
+// RoPE of a model with heads of 4 pairs and a context of 8192.
 RopeScaling rope_of(const json& config) {
   RopeDefaults defaults;
   defaults.head_dim = 8;
@@ -30,8 +30,8 @@ std::vector<std::string> split_at(const std::string& text, char separator) {
   return parts;
 }
 
-// The lines of `text` with only the fields that `base` has otherwise. A second RoPE or kind of layers that
-// the base does not have is compared with the base's first.
+// Lines of `text` with only the fields that differ from `base`. A second RoPE or layer kind that `base` lacks
+// is compared with its first.
 std::string changes(const std::string& text, const std::string& base) {
   const auto base_lines = split_at(base, '\n');
   std::string all;
@@ -53,8 +53,7 @@ std::string changes(const std::string& text, const std::string& base) {
   return all;
 }
 
-// File, key and value that a warning or an error names, and the numbers, keys and class names that follow,
-// whatever the wording.
+// File, key and value named by a warning or error, and the following numbers, keys and class names.
 std::string essence(const std::string& line, const std::string& file) {
   EXPECT_TRUE(line.starts_with(file + ": ")) << line;
   EXPECT_EQ(line.find('\n'), std::string::npos) << line;
@@ -73,7 +72,7 @@ std::string warned(const std::vector<std::string>& warnings, const std::string& 
   return all;
 }
 
-// Outcome of a row of specs.txt: "model BASE [CHANGES]", "rope CONFIG" or "file CONFIG".
+// Outcome of a specs.txt row: "model BASE [CHANGES]", "rope CONFIG" or "file CONFIG".
 std::string outcome_of(const std::string& row) {
   const auto word = [&](size_t from) { return row.substr(from, row.find(' ', from) - from); };
   const std::string kind = word(0), base = kind == "model" ? word(6) : "";
@@ -99,8 +98,8 @@ std::string outcome_of(const std::string& row) {
   }
 }
 
-// With LARIAT_UPDATE in the environment the files are written again, for a diff that a person reads.
-TEST(Specs, AreThoseOfTheFiles) {
+// LARIAT_UPDATE in the environment rewrites the files for a manual diff.
+TEST(Specs, EqualTheFiles) {
   std::set<std::string> rows;
   for (const char* name : {"specs.txt", "refused.txt"}) {
     const auto file = source_dir() / "tests" / "models" / name;
@@ -120,8 +119,8 @@ TEST(Specs, AreThoseOfTheFiles) {
     EXPECT_TRUE(rows.contains("model " + entry.path().filename().string())) << entry.path();
 }
 
-// NTK's alpha by the length, and the base that it makes (get_ntk_alpha of modeling_qwen.py).
-TEST(Specs, TheScaleOfQwen1MovesOnceInAnOctave) {
+// NTK alpha by length, and the resulting base (get_ntk_alpha of modeling_qwen.py).
+TEST(Specs, Qwen1ScalesOncePerOctave) {
   constexpr struct {
     int64_t trained, length;
     double alpha, base;
@@ -138,8 +137,8 @@ TEST(Specs, TheScaleOfQwen1MovesOnceInAnOctave) {
   }
 }
 
-// Exponents of the seven dimensions that int(18 * 0.44) is, not of the eight that rotate; a YaRN factor below
-// 1, which transformers warns of and runs, changes no scores.
+// Exponents use int(18 * 0.44) = 7 dimensions, not the eight rotated ones. A YaRN factor below 1
+// (transformers warns and continues) changes no scores.
 TEST(Specs, FrequenciesOfOddValues) {
   const RopeScaling rope = answer(config_of("gpt_neox_odd")).spec->rope();
   EXPECT_EQ(rope_frequencies(rope, 1).inv_freq[3], std::pow(1e4, -6.0 / 7.0));
@@ -159,8 +158,8 @@ TEST(Specs, EveryNumberIsBounded) {
   }
 }
 
-// A quantised checkpoint with an image part names its method at the top level.
-TEST(Specs, OfWhatStandsAtTheTopOfATextPart) {
+// Quantized multimodal checkpoints name their method at the top level.
+TEST(Specs, TopLevelKeysOfMultimodalConfigs) {
   json quantised = config_of("llava");
   quantised["quantization_config"] = {{"quant_method", "aqlm"}};
   EXPECT_FALSE(answer(quantised).spec);

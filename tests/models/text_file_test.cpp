@@ -1,4 +1,3 @@
-// Texts as people hand them over.
 #include "models/io/text_file.h"
 
 #include "kernels/counted.h"
@@ -10,9 +9,9 @@ namespace {
 
 using namespace std::string_literals;
 
-TEST(TextFile, AByteOrderMarkIsPassedOver) {
+TEST(TextFile, AByteOrderMarkIsSkipped) {
   EXPECT_EQ(without_bom("\xEF\xBB\xBFone", "a text"), "one");
-  EXPECT_EQ(without_bom("\xEF\xBB\xBF\xEF\xBB\xBF", "a text"), "\xEF\xBB\xBF");  // one of them
+  EXPECT_EQ(without_bom("\xEF\xBB\xBF\xEF\xBB\xBF", "a text"), "\xEF\xBB\xBF");  // one removed
   EXPECT_EQ(without_bom("one \xEF\xBB\xBF", "a text"), "one \xEF\xBB\xBF");
   EXPECT_EQ(without_bom("\xEF\xBB", "a text"), "\xEF\xBB");
   EXPECT_EQ(without_bom("", "a text"), "");
@@ -42,10 +41,10 @@ TEST(TextFile, BytesThatAreNotUtf8AreNamed) {
     EXPECT_EQ(error.empty(), want.empty()) << error;
     EXPECT_TRUE(names(error, want));
   }
-  EXPECT_EQ(end_of_utf8("caf\xC3", 0, /*more_follows=*/true, "a text"), 3U) << "the rest may come";
+  EXPECT_EQ(end_of_utf8("caf\xC3", 0, /*more_follows=*/true, "a text"), 3U) << "the rest may follow";
 }
 
-TEST(TextFile, APointerOfGitLfsIsNamed) {
+TEST(TextFile, AGitLfsPointerIsNamed) {
   const TempFolder dir;
   dir.put("pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 12\n");
   EXPECT_TRUE(names(error_of([&] { read_file(dir.path / "pointer", 1000); }),
@@ -53,7 +52,7 @@ TEST(TextFile, APointerOfGitLfsIsNamed) {
   EXPECT_NO_THROW(refuse_lfs_pointer("a version https://git-lfs", "a file"));
 }
 
-TEST(TextFile, CountsHaveTheirGrammar) {
+TEST(TextFile, CountGrammar) {
   EXPECT_EQ(counted(1, "token"), "1 token");
   EXPECT_EQ(counted(0, "token"), "0 tokens");
   EXPECT_EQ(counted(size_t{2}, "token"), "2 tokens");
@@ -61,11 +60,11 @@ TEST(TextFile, CountsHaveTheirGrammar) {
   EXPECT_EQ(counted(3, "entry", "entries"), "3 entries");
 }
 
-TEST(TextFile, WhatIsPrintedIsOneLineOfUtf8) {
+TEST(TextFile, PrintedTextIsOneLineOfUtf8) {
   EXPECT_EQ(printable("a\x1b[2J\nb\x7F"), "a [2J b ");
   EXPECT_EQ(printable("\xC2\x9B"
                       "2J"),
-            " 2J");  // the same in one character, U+009B
+            " 2J");  // U+009B does the same in one character
   EXPECT_EQ(printable("\xFFh\xC3\xA4\xC3"), "\uFFFDh\u00E4\uFFFD");
 }
 

@@ -13,7 +13,7 @@ using tok::Bpe;
 using tok::BpeScratch;
 using tok::BpeSpec;
 
-// Merges the lowest-ranked pair, leftmost first, by looking at every pair every time.
+// Naive merging: scans every pair at each step, merges the lowest-ranked, leftmost first.
 std::vector<std::string> merge_slowly(std::vector<std::string> parts,
                                       const std::vector<std::pair<std::string, std::string>>& merges) {
   std::map<std::pair<std::string, std::string>, size_t> rank;
@@ -33,7 +33,7 @@ std::vector<std::string> merge_slowly(std::vector<std::string> parts,
   }
 }
 
-// A vocabulary of random merges over the letters a, b, c and a character of three bytes.
+// A random merge vocabulary over the letters a, b, c and a three-byte character.
 BpeSpec random_spec(std::mt19937& random, bool byte_fallback) {
   BpeSpec spec;
   std::vector<std::string> tokens = {"a", "b", "c", "\u2581"};
@@ -54,7 +54,7 @@ BpeSpec random_spec(std::mt19937& random, bool byte_fallback) {
   return spec;
 }
 
-TEST(TokenizerBpe, MergesLikeTheSlowWay) {
+TEST(TokenizerBpe, MergesLikeTheNaiveWay) {
   std::mt19937 random(3);
   for (int round = 0; round < 60; ++round) {
     const BpeSpec spec = random_spec(random, round % 2 == 0);
@@ -82,7 +82,7 @@ TEST(TokenizerBpe, UnknownCharacters) {
     Bpe(spec, "test").encode(text, scratch, ids);
     return ids;
   };
-  EXPECT_EQ(encode("aza"), (std::vector<int32_t>{1, 1})) << "nothing to write for z";
+  EXPECT_EQ(encode("aza"), (std::vector<int32_t>{1, 1})) << "no token for z";
   EXPECT_EQ(encode("z"), std::vector<int32_t>{});
   spec.unk_token = "<unk>";
   EXPECT_EQ(encode("zz\u00e9a"), (std::vector<int32_t>{0, 0, 0, 1}));

@@ -1,4 +1,4 @@
-// A damaged or unknown tokenizer file gives one line with the file and the key.
+// A damaged or unknown tokenizer file gives one line with file and key.
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {
@@ -81,7 +81,7 @@ TEST(TokenizerErrors, NameFileAndKey) {
   }
 }
 
-TEST(TokenizerErrors, ChainsThatGrowWithoutMeasure) {
+TEST(TokenizerErrors, UnboundedChains) {
   const json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
   const json chain = {{"type", "Sequence"}, {"normalizers", json::array()}, {"decoders", json::array()}};
   json normalizer = chain, decoder = chain, endless = chain;
@@ -137,7 +137,6 @@ TEST(TokenizerErrors, DamagedFiles) {
   }
 }
 
-// No cut or flipped byte may do anything but load or throw Error.
 TEST(TokenizerErrors, MutatedFilesLoadOrThrow) {
   uint32_t seed = 11;
   const auto next = [&](size_t n) {

@@ -35,7 +35,7 @@ TEST(TokenizerRegex, WordsAndCases) {
   EXPECT_EQ(matches(R"(a{,2}b)", "aaab"), Strings{"aab"});
 }
 
-// tests/golden/tokenizers/patterns.json: what HF tokenizers' Split makes of the same texts.
+// HF tokenizers' Split of the same texts (golden/tokenizers/patterns.json).
 TEST(TokenizerRegex, PatternsSplitAsInOniguruma) {
   const nlohmann::json golden = read_json(golden_dir() / "patterns.json");
   const Strings texts = golden.at("texts");
@@ -56,7 +56,7 @@ TEST(TokenizerRegex, PatternsSplitAsInOniguruma) {
     EXPECT_NE(error_of([&] { Regex(pattern, "test"); }), "") << pattern;
 }
 
-TEST(TokenizerRegex, WhatIsNotUnderstoodIsNamed) {
+TEST(TokenizerRegex, UnsupportedPatternsAreNamed) {
   for (const char* pattern :
        {R"(\h+)", R"(\bx)", "a{1,3}+", "a{2}?", R"(\Gx)", R"(x\)", R"([\h])", R"([\q])", R"([\101])",
         R"([a-[b]])", R"((?i)[a&&A])", R"((?i)[[^a]b])", R"((?i:x[a-z&&[^b]]))", R"((?i)\p{Lu})",

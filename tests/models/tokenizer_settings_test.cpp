@@ -1,4 +1,4 @@
-// The gate of the files beside a vocabulary: what is heeded in silence, and what is warned of.
+// Settings files of a vocabulary: supported keys, and warnings about others.
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {
@@ -10,7 +10,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "tokenizer_config.json";
 
-// A tokenizer of the goldens with other files beside it.
+// A golden tokenizer with other settings files.
 Tokenizer load_with(const TempFolder& dir, const std::string& base, const json& files,
                     const json& change = json::object()) {
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
@@ -25,7 +25,6 @@ Tokenizer load_with(const TempFolder& dir, const std::string& base, const json& 
   return Tokenizer::load(dir.path);
 }
 
-// Warnings with the folder's name left out.
 Lines warnings_of(const std::string& base, const json& files, const json& change = json::object()) {
   const TempFolder dir;
   Lines lines = load_with(dir, base, files, change).warnings();
@@ -39,7 +38,7 @@ void expect_lines(const Lines& lines, const Lines& words) {
   for (size_t i = 0; i < lines.size(); ++i) EXPECT_TRUE(names(lines[i], words[i]));
 }
 
-TEST(TokenizerSettings, WhatIsWarnedOf) {
+TEST(TokenizerSettings, Warnings) {
   struct Case {
     const char* base;
     json files;
@@ -97,8 +96,8 @@ TEST(TokenizerSettings, WhatIsWarnedOf) {
   for (const Case& c : cases) expect_lines(warnings_of(c.base, c.files), c.want);
 }
 
-// tests/golden/tokenizers/roles.json: the special tokens that transformers has, of the files or of the class.
-TEST(TokenizerSettings, SpecialTokensAreThoseOfTransformers) {
+// transformers' special tokens, from the files or the class (golden/tokenizers/roles.json).
+TEST(TokenizerSettings, SpecialTokensEqualTransformers) {
   const json cases = read_json(golden_dir() / "roles.json");
   EXPECT_GE(cases.size(), 110U);
   for (const json& one : cases) {
@@ -109,16 +108,16 @@ TEST(TokenizerSettings, SpecialTokensAreThoseOfTransformers) {
     const Tokenizer tokenizer = load_with(dir, one["base"], one["files"], change);
     json roles = one["roles"];
     for (auto it = roles.begin(); it != roles.end();)
-      it = *it == "" ? roles.erase(it) : std::next(it);  // prints nothing
+      it = *it == "" ? roles.erase(it) : std::next(it);  // empty: has no effect
     EXPECT_EQ(json(tokenizer.special_tokens()), roles);
     for (const std::string& line : tokenizer.warnings())
       EXPECT_TRUE(names(line, "<nowhere>") || names(line, "tokenizer_class"))
-          << "the class's tokens need not be there";
+          << "the class's tokens may be missing";
   }
 }
 
-// What a class names is a token of the text and ends one, as if the files named it.
-TEST(TokenizerSettings, TokensOfAClassAreInForce) {
+// A class's default tokens act like tokens named in the files.
+TEST(TokenizerSettings, AClassesDefaultTokensApply) {
   const TempFolder dir;
   const json files = {{kConfig, {{"tokenizer_class", "Qwen2Tokenizer"}}}};
   const Tokenizer tokenizer = load_with(dir, "byte-mini", files, {{"/added_tokens", json::array()}});
@@ -130,7 +129,7 @@ TEST(TokenizerSettings, TokensOfAClassAreInForce) {
   EXPECT_FALSE(tokenizer.bos_id());
 }
 
-TEST(TokenizerSettings, WhatIsHeededOrHarmlessIsNot) {
+TEST(TokenizerSettings, UsedAndHarmlessKeysDoNotWarn) {
   const json harmless = {{"model_max_length", 2048},
                          {"padding_side", "left"},
                          {"chat_template", "{{ x }}"},
@@ -154,7 +153,7 @@ TEST(TokenizerSettings, WhatIsHeededOrHarmlessIsNot) {
   EXPECT_EQ(warnings_of("sp-mini", {{kConfig, both}}), Lines{});
 }
 
-TEST(TokenizerSettings, PublishedFilesAreQuiet) {
+TEST(TokenizerSettings, PublishedFilesDoNotWarn) {
   for (const char* name : {"llama2-hf", "llama3", "minimind", "qwen2", "qwen3"}) {
     const fs::path folder = shared_dir() / "tokenizers" / name;
     LARIAT_NEEDS(folder);
@@ -182,7 +181,7 @@ TEST(TokenizerSettings, KeysOfTokenizerJson) {
                {"tokenizer.json | pre_tokenizer.odd"});
 }
 
-TEST(TokenizerSettings, ManyWarningsAreCut) {
+TEST(TokenizerSettings, ManyWarningsAreTruncated) {
   json config = json::object();
   for (int i = 0; i < 50; ++i) config["odd" + std::to_string(i)] = 1;
   const Lines lines = warnings_of("byte-mini", {{kConfig, config}});
@@ -190,7 +189,7 @@ TEST(TokenizerSettings, ManyWarningsAreCut) {
   EXPECT_TRUE(names(lines.back(), "30"));
 }
 
-// A token that the files put behind a text is named and left out: the model is to go on from there.
+// A token that the files append to a text is named and skipped: the model must continue the text.
 TEST(TokenizerSettings, ATemplateThatEndsInEos) {
   json spec = read_json(golden_dir() / "llama-mini" / "tokenizer.json").at("post_processor");
   spec["single"].push_back({{"SpecialToken", {{"id", "</s>"}, {"type_id", 0}}}});

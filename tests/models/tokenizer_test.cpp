@@ -16,7 +16,7 @@ using Ids = std::vector<int32_t>;
 
 Tokenizer small(const std::string& name) { return Tokenizer::load(golden_dir() / name); }
 
-// Text of about `bytes` bytes with words, numbers, several scripts and special tokens.
+// A text of about `bytes` bytes with words, numbers, several scripts and special tokens.
 std::string long_text(size_t bytes, const std::string& special) {
   const std::vector<std::string> parts = {
       "The river ", "carries", " the boats", "\n\n", "  ",     " 12345", "don't",        "河水把船",
@@ -29,14 +29,14 @@ std::string long_text(size_t bytes, const std::string& special) {
 
 class LongTexts : public testing::TestWithParam<const char*> {};
 
-TEST_P(LongTexts, DecodeOneByOneAsAtOnce) {
+TEST_P(LongTexts, DecodeTokenByTokenAsAtOnce) {
   const Tokenizer tokenizer = small(GetParam());
   const Ids whole = tokenizer.encode(long_text(700'000, "</s><|im_end|>"), true);
   EXPECT_EQ(decode_one_by_one(tokenizer, whole, true), tokenizer.decode(whole));
 }
 
-// A text of n bytes in one word must not cost n squared; slower than this on any machine would be that.
-TEST_P(LongTexts, InOneWordAreNotQuadratic) {
+// One word of n bytes must not cost n squared; the limit is generous for any machine.
+TEST_P(LongTexts, OfOneWordAreNotQuadratic) {
   const Tokenizer tokenizer = small(GetParam());
   const auto start = std::chrono::steady_clock::now();
   for (const char* unit : {"abcdefgh", " ", "\n", "河", "-", "e\u0301", "🙂", "1"}) {
@@ -62,14 +62,14 @@ TEST(Tokenizer, BosAndEos) {
   const Tokenizer qwen = small("qwen-mini");
   EXPECT_FALSE(qwen.adds_bos());
   EXPECT_FALSE(qwen.bos_id());
-  EXPECT_EQ(qwen.encode("a", true), qwen.encode("a", false)) << "there is none to add";
+  EXPECT_EQ(qwen.encode("a", true), qwen.encode("a", false)) << "no BOS to add";
 
   const Tokenizer minimind = small("byte-mini");
   EXPECT_FALSE(minimind.adds_bos());
-  EXPECT_EQ(minimind.encode("", true), Ids{1}) << "asked for, though not its habit";
+  EXPECT_EQ(minimind.encode("", true), Ids{1}) << "explicitly requested";
 }
 
-TEST(Tokenizer, SeveralTokensMayBeginAText) {
+TEST(Tokenizer, SeveralTokensMayStartAText) {
   json post = read_json(golden_dir() / "llama3-mini" / "tokenizer.json").at("post_processor");
   const json second = {{"SpecialToken", {{"id", "<|eot_id|>"}, {"type_id", 0}}}};
   json& single = post["processors"][1]["single"];
@@ -82,10 +82,10 @@ TEST(Tokenizer, SeveralTokensMayBeginAText) {
   EXPECT_EQ(tokenizer.encode("", true), Ids({420, 424}));
 }
 
-TEST(Tokenizer, EosIsTheTokenizersOwn) {
+TEST(Tokenizer, EosComesFromTheTokenizer) {
   const TempFolder dir;
   std::filesystem::copy(golden_dir() / "llama3-mini", dir.path, std::filesystem::copy_options::recursive);
-  // These files speak of the model: see ModelSpec::eos_token_ids.
+  // These files configure the model: see ModelSpec::eos_token_ids.
   dir.put("config.json", R"({"eos_token_id": -1})");
   dir.put("generation_config.json", R"({"eos_token_id": [3, 9]})");
   const Tokenizer tokenizer = Tokenizer::load(dir.path);
@@ -94,8 +94,8 @@ TEST(Tokenizer, EosIsTheTokenizersOwn) {
   EXPECT_TRUE(load_changed("llama3-mini", json::object(), none).eos_ids().empty());
 }
 
-// As tokenizers 0.23 decodes these ids.
-TEST(Tokenizer, BytesThatAreNoTextAreATokenEach) {
+// Matches tokenizers 0.23's decoding of these ids.
+TEST(Tokenizer, InvalidBytesAreSeparateTokens) {
   const json decoder = json::parse(R"({"decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"},
       {"type": "Replace", "pattern": {"String": "\ufffd\ufffd"}, "content": "X"}, {"type": "Fuse"}]}})");
   const Tokenizer tokenizer = load_changed("llama-mini", decoder);
@@ -133,7 +133,7 @@ TEST(Tokenizer, TokensByNameAndId) {
   }
 }
 
-TEST(Tokenizer, BytesThatAreNotUtf8CountAsReplacements) {
+TEST(Tokenizer, InvalidUtf8CountsAsReplacements) {
   for (const char* name : {"llama3-mini", "llama-mini", "sp-mini"}) {
     const Tokenizer tokenizer = small(name);
     EXPECT_EQ(tokenizer.encode("a\xFF\xE4\xB8z", false), tokenizer.encode("a\uFFFD\uFFFDz", false));
@@ -151,7 +151,7 @@ TEST(Tokenizer, ThreadsShareOneTokenizer) {
   for (const Ids& ids : got) EXPECT_EQ(ids, want);
 }
 
-TEST(Tokenizer, StreamDecoderHoldsHalfCharactersBack) {
+TEST(Tokenizer, StreamDecoderHoldsBackPartialCharacters) {
   const Tokenizer tokenizer = small("byte-mini");
   const Ids ids = tokenizer.encode("🙂", false);
   ASSERT_GE(ids.size(), 2u);
@@ -164,7 +164,7 @@ TEST(Tokenizer, StreamDecoderHoldsHalfCharactersBack) {
   EXPECT_EQ(decoder.push(tokenizer.encode("a", false)[0]), "a") << "a new text after flush()";
 }
 
-TEST(Tokenizer, StripHoldsTheEndBack) {
+TEST(Tokenizer, StripHoldsBackTheEnd) {
   using Kind = tok::DecodeStep::Kind;
   const std::vector<tok::DecodeStep> steps = {
       {.kind = Kind::kFuse, .pattern = {}, .content = {}},
@@ -182,7 +182,7 @@ TEST(Tokenizer, StripHoldsTheEndBack) {
   EXPECT_EQ(decode({}), "");
 }
 
-TEST(Tokenizer, AddedTokensThatShareBeginnings) {
+TEST(Tokenizer, AddedTokensWithACommonPrefix) {
   tok::AddedTokens added;
   for (const char* content : {"ab", "abcd", "bc", "x"}) {
     added.add(content, {.content = content,

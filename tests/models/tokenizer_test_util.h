@@ -12,7 +12,7 @@ namespace lariat::test {
 
 inline std::filesystem::path golden_dir() { return source_dir() / "tests/golden/tokenizers"; }
 
-// A tokenizer made from the files of a committed one with some keys of its tokenizer.json replaced.
+// A committed tokenizer with some keys of its tokenizer.json replaced.
 inline Tokenizer load_changed(const std::string& name, const nlohmann::json& change,
                               const nlohmann::json& config = nullptr) {
   nlohmann::json spec = read_json(golden_dir() / name / "tokenizer.json");

@@ -15,11 +15,11 @@ std::string assemble(std::string_view bytes, size_t step, Utf8Assembler::Replace
   return out;
 }
 
-TEST(Unicode, BadBytesBecomeReplacements) {
+TEST(Unicode, InvalidBytesBecomeReplacements) {
   struct Case {
     std::string_view bytes, per_prefix, per_byte;
   };
-  // The first column follows the table of best practice in Unicode 15, section 3.9 (U+FFFD substitution).
+  // The first column follows Unicode 15, section 3.9 (U+FFFD substitution).
   const Case cases[] = {
       {"abc", "abc", "abc"},
       {"h\xC3\xA9", "h\u00e9", "h\u00e9"},
@@ -45,7 +45,7 @@ TEST(Unicode, BadBytesBecomeReplacements) {
 }
 
 TEST(Unicode, NormalForms) {
-  // Values of Unicode's own examples (UAX 15, figures 3 to 6).
+  // Examples of UAX 15, figures 3 to 6.
   EXPECT_EQ(normalize("e\u0301 \u212b \u1e9b\u0323 plain", NormalForm::kNfc),
             "\u00e9 \u00c5 \u1e9b\u0323 plain");
   EXPECT_EQ(normalize("\u1e9b\u0323", NormalForm::kNfd), "\u017f\u0323\u0307");
@@ -58,11 +58,10 @@ TEST(Unicode, NormalForms) {
 
 TEST(Unicode, LongRunsOfMarksAreLinear) {
   std::string marks = "e";
-  for (int i = 0; i < 200'000; ++i) marks += "\u0301\u0323";  // descending classes: the worst order
+  for (int i = 0; i < 200'000; ++i) marks += "\u0301\u0323";  // descending classes: the worst case
   const auto start = std::chrono::steady_clock::now();
   const std::string out = normalize(marks, NormalForm::kNfc);
-  // A fraction of a second; seconds under a sanitizer on a busy machine. Quadratic, 400,000 marks would take
-  // minutes.
+  // Takes a fraction of a second, seconds under a sanitizer; quadratic code would take minutes.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
   EXPECT_EQ(out.substr(0, 3), "\u1eb9");
   EXPECT_GT(out.size(), 100'000u);

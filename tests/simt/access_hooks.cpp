@@ -4,12 +4,10 @@
 #include "tests/simt/checked.h"
 #include "tests/simt/simt.h"
 
-// The compiler's -fsanitize=thread puts a call before every load and store. The functions it calls normally
-// belong to ThreadSanitizer's library; here they are the shim's eyes: files with kernels are compiled with
-// that flag, the program is linked without it, and each access of a kernel is checked.
-//
-// Without SIMT_CHECKED (an AddressSanitizer build has its own eyes) only the question below is answered.
-// Host code of the same files must not touch device memory; it has nobody to throw to, so it aborts.
+// -fsanitize=thread makes the compiler call a function before every load and store. The program links these
+// functions instead of ThreadSanitizer's library, to check each access of a kernel.
+// Without SIMT_CHECKED (AddressSanitizer builds) only the question below is answered. Host code in these
+// files must not touch device memory; it has no caller to throw to, so it aborts.
 #ifndef SIMT_CHECKED
 namespace simt {
 bool hooks_linked() { return false; }
@@ -42,7 +40,7 @@ void accessed(const void* address, size_t bytes, Access access) {
 }  // namespace
 }  // namespace simt
 
-// NOLINTBEGIN: names and signatures are the compiler's
+// NOLINTBEGIN: the compiler dictates names and signatures
 #define SIMT_HOOK(bytes)                                                                          \
   void __tsan_read##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kRead); }             \
   void __tsan_write##bytes(void* p) { simt::accessed(p, bytes, simt::Access::kWrite); }           \

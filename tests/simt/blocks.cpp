@@ -9,7 +9,7 @@
 namespace simt {
 namespace {
 
-// How many fences of each block are known: what was written before them can be read.
+// Number of visible fences per block: writes before these fences can be read.
 using Known = std::unordered_map<uint32_t, uint32_t>;
 
 void join(Known& into, const Known& from) {
@@ -18,13 +18,13 @@ void join(Known& into, const Known& from) {
 
 struct Blocks {
   BlockClock clock;
-  Known known;                                     // to the running block
-  Known seen;                                      // the same once it has passed another fence
-  Known released;                                  // by its last fence: what its atomics tell others
-  std::unordered_map<const void*, Known> at_word;  // what is told by atomics on each word
+  Known known;                                     // visible to the running block
+  Known seen;                                      // visible after its next fence
+  Known released;                                  // as of its last fence: published by its atomics
+  std::unordered_map<const void*, Known> at_word;  // published by atomics on each word
   bool early = false;
   uint64_t early_launches = 0;
-  uint32_t last_in_order = 0;  // the last launch that all before had ended for
+  uint32_t last_in_order = 0;  // the last launch that started after all before had ended
   std::vector<bool> waited;    // threads of the running block
 };
 

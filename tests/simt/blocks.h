@@ -2,19 +2,18 @@
 #include <cstddef>
 #include <cstdint>
 
-// The blocks of a launch, and what they may know of each other. Here they run one after the other; on a GPU
-// in any order or at once, and one may read what another wrote only if
+// Visibility between the blocks of a launch. They run one after the other here, in any order or at once on a
+// GPU, where a block may read another block's write only if
 //   the writer's block:  writes, __threadfence(), atomic on some word
 //   the reader's block:  atomic on the same word, __threadfence(), reads
-// Threads of a block count as one: what orders them is looked at in shared memory. (What a block knew before
-// its fence goes on with its atomic, too.)
-//
-// And what a launch may know of those before it. Here they have all ended; on a GPU, one that starts early
-// (programmatic dependent launch) may run beside all back to the last that did not, and that one, until its
-// threads have waited for them.
+// Threads of a block count as one: shared memory checks order them. (A block's atomic also publishes what was
+// visible before its fence.)
+// Visibility between launches. Earlier launches have ended here. On a GPU, an early launch (programmatic
+// dependent launch) may run next to all earlier ones back to the last one that was not early, until its
+// threads wait.
 namespace simt {
 
-// When something was done. A block's writes belong to the fence that comes next in it.
+// Time of an access. A block's writes belong to its next fence.
 struct BlockClock {
   uint32_t launch = 0, block = 0;
   uint32_t fences = 0;  // of this block so far
@@ -24,13 +23,13 @@ void begin_launch(bool early, size_t threads_per_block);
 void begin_block(uint32_t block);
 const BlockClock& block_clock();
 void fence();                           // __threadfence()
-void atomic_done(const void* address);  // after an atomic operation on memory of any kind
-// Whether the running block may read what that block of the launch wrote after `fences` fences.
+void atomic_done(const void* address);  // after an atomic on any memory
+// Whether the running block may read what `block` wrote after `fences` fences.
 bool knows(uint32_t block, uint32_t fences);
 
-void thread_waits(unsigned thread);   // for all launches before
-bool has_waited(unsigned thread);     // or need not
-bool may_still_run(uint32_t launch);  // beside threads of the present one that have not waited
+void thread_waits(unsigned thread);   // for all earlier launches
+bool has_waited(unsigned thread);     // or need not wait
+bool may_still_run(uint32_t launch);  // in parallel to unwaited threads of the current launch
 uint64_t early_launches();            // so far
 
 }  // namespace simt

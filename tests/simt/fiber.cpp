@@ -12,8 +12,8 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #define SIMT_ASAN 1
-// A thread that is given up after a fault never unwinds: the words of the fault stay on its stack for good.
-// Everything that a kernel thread does has this function below it.
+// A thread abandoned after a fault never unwinds and leaks the fault's message on its stack. Every kernel
+// thread runs below this function.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() { return "leak:simt::Fiber::run\n"; }  // NOLINT
 #else
@@ -21,8 +21,8 @@ extern "C" const char* __lsan_default_suppressions() { return "leak:simt::Fiber:
 #endif
 
 #if defined(__x86_64__)
-// Saves the callee-saved registers and the stack pointer in *save and continues where `next` was saved.
-// Forty times faster than swapcontext, which asks the kernel for the signal mask at every switch.
+// Saves the callee-saved registers and stack pointer in *save and continues at `next`. Forty times faster
+// than swapcontext, which makes a system call per switch.
 extern "C" void simt_switch_stack(void** save, void* next);
 asm(R"(
 .text
@@ -55,12 +55,12 @@ namespace {
 
 constexpr size_t kStackBytes = SIMT_ASAN ? 256 << 10 : 64 << 10;
 
-Fiber* g_entering = nullptr;  // handed to a fiber's first instruction, which takes no argument
+Fiber* g_entering = nullptr;  // argument of a fiber's first instruction
 
 #if defined(__x86_64__)
 void* make_context(char* stack, size_t size, void (*first)()) {
-  // What simt_switch_stack pops: six registers, then the address it returns to. A function expects its stack
-  // pointer 8 below a multiple of 16, as if it had been called.
+  // simt_switch_stack pops six registers and the return address. A function expects its stack pointer 8 below
+  // a multiple of 16, as after a call.
   auto** top = reinterpret_cast<void**>(stack + size);
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(first);
@@ -94,7 +94,7 @@ Fiber::Fiber() {
   mapped_ = size_ + page;
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping_ == MAP_FAILED) throw std::bad_alloc();
-  mprotect(mapping_, page, PROT_NONE);  // stacks grow down, into the guard
+  mprotect(mapping_, page, PROT_NONE);  // the guard page below the stack
   stack_ = static_cast<char*>(mapping_) + page;
 }
 
@@ -111,7 +111,7 @@ void Fiber::start(void (*entry)(void*), void* argument) {
   argument_ = argument;
   fake_stack_ = nullptr;
 #if SIMT_ASAN
-  __asan_unpoison_memory_region(stack_, size_);  // frames of a run that was given up
+  __asan_unpoison_memory_region(stack_, size_);  // frames of an abandoned run
 #endif
   free_context(context_);
   context_ = make_context(stack_, size_, [] { run(g_entering); });
@@ -123,7 +123,7 @@ void Fiber::run(Fiber* fiber) {
 #endif
   fiber->entry_(fiber->argument_);
   fiber->switch_out(true);
-  std::abort();  // nobody resumes a finished fiber
+  std::abort();  // a finished fiber must not resume
 }
 
 void Fiber::resume() {

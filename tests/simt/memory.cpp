@@ -17,28 +17,28 @@ namespace simt {
 namespace {
 
 constexpr size_t kDeviceAlignment = 256;
-constexpr int kFill = 0xff;  // an all-ones float, half or bfloat16 is a NaN: using it shows
+constexpr int kFill = 0xff;  // NaN in float, half and bfloat16: its use shows
 
-constexpr size_t kGrain = 2;  // bytes per shadow entry: no kernel has smaller elements
-// Freed memory is kept for a while, so that no new allocation is taken for it.
+constexpr size_t kGrain = 2;  // bytes per shadow entry: the smallest element of any kernel
+// Freed memory is kept for a while, so that no new allocation reuses its addresses.
 constexpr size_t kKeptBytes = size_t{256} << 20;
 
 struct Allocation {
   size_t bytes = 0;
   int device = 0;
-  uint32_t launch = 0;              // the last that wrote it
-  std::vector<BlockClock> written;  // the last write of every grain; empty until the first
+  uint32_t launch = 0;              // the last launch that wrote it
+  std::vector<BlockClock> written;  // last write of each grain; empty until the first
 };
 
 struct Device {
   std::map<const char*, Allocation> allocations;
-  std::map<const char*, size_t> freed;  // and their sizes
+  std::map<const char*, size_t> freed;  // with their sizes
   std::deque<const char*> freed_order;
   size_t freed_bytes = 0;
   size_t total = size_t{16} << 30;
   size_t used = 0;
-  int64_t count = 0;  // of allocations, the freed ones included
-  // The allocations found last: most accesses hit one of them again.
+  int64_t count = 0;  // of allocations, freed ones included
+  // Recently found allocations: most accesses hit them again.
   struct Found {
     const char* start = nullptr;
     size_t bytes = 0;
@@ -47,11 +47,11 @@ struct Device {
   };
   Found recent[4];
   unsigned oldest = 0;
-  Found* last = recent;  // the newest of all
+  Found* last = recent;  // the newest
 };
 thread_local int t_device = 0;
 
-// Never destroyed, and made on first use: checked code runs before and after every global's life.
+// Created on first use and never destroyed: checked code runs before and after all globals' lifetimes.
 Device& device() {
   static auto& instance = *new Device;
   return instance;
@@ -74,7 +74,7 @@ bool find_device(const char* address) {
   return true;
 }
 
-struct Mark {  // thread is stored + 1, so that zero means nobody
+struct Mark {  // thread is stored + 1; zero: no thread
   uint32_t thread = 0;
   uint32_t block_epoch = 0;
   uint32_t warp_epoch = 0;
@@ -82,7 +82,7 @@ struct Mark {  // thread is stored + 1, so that zero means nobody
 
 struct GrainShadow {
   Mark write;
-  Mark reads[2];  // two of the readers since that write; two suffice to find one that is not the writer
+  Mark reads[2];  // two readers since that write; one of them is not the writer
 };
 
 struct SharedArray {
@@ -95,7 +95,7 @@ size_t g_shared_used = 0;
 
 bool same_warp(const Mark& mark, const Clock& clock) { return (mark.thread - 1) / 32 == clock.thread / 32; }
 
-// Whether the marked access happened before the present one on every run of the block.
+// Whether the marked access precedes the current one in every execution of the block.
 bool ordered(const Mark& mark, const Clock& clock) {
   if (mark.thread == 0 || mark.thread - 1 == clock.thread) return true;
   if (mark.block_epoch != clock.block_epoch) return true;
@@ -116,7 +116,7 @@ std::string record_grain(GrainShadow& grain, Access access, const Clock& clock) 
     if (grain.write.thread == 0) {
       return "thread " + std::to_string(clock.thread) + " reads shared memory that nobody wrote";
     }
-    // Keep two different threads, if there are two; of equals or outdated ones, the newest.
+    // Keeps two different threads if possible; replaces an equal or older mark.
     const bool first = grain.reads[0].thread == now.thread || ordered(grain.reads[0], clock);
     grain.reads[first ? 0 : 1] = now;
     return {};
@@ -133,7 +133,7 @@ std::string record_grain(GrainShadow& grain, Access access, const Clock& clock) 
 
 void* device_malloc(size_t bytes) {
   if (bytes > device().total - device().used) return nullptr;
-  // The exact size, so that AddressSanitizer's red zone begins at the first byte too many.
+  // Exact size: AddressSanitizer's red zone starts at the next byte.
   void* data = nullptr;
   if (posix_memalign(&data, kDeviceAlignment, bytes) != 0) return nullptr;
   std::memset(data, kFill, bytes);
@@ -187,7 +187,7 @@ std::vector<const void*> given_memory(const void* arguments, size_t bytes) {
 
 std::string record_device(const void* address, size_t bytes, Access access) {
   const BlockClock& clock = block_clock();
-  Allocation& allocation = *device().last->allocation;  // inside_device() was asked first
+  Allocation& allocation = *device().last->allocation;  // after inside_device()
   if (access == Access::kWrite) {
     if (allocation.written.empty()) allocation.written.resize((allocation.bytes + kGrain - 1) / kGrain);
     allocation.launch = clock.launch;

@@ -9,7 +9,7 @@
 #include "kernels/cuda/launch_queue.h"
 #include "kernels/cuda/ptx.cuh"
 
-// One correct kernel and copies of it with a planted bug each: the shim has to catch every one of them.
+// One correct kernel and copies with one planted bug each: the shim must catch them all.
 namespace simt {
 namespace {
 
@@ -62,7 +62,7 @@ __global__ void sum_kernel(const float* in, float* out, const float* host) {
   out[blockIdx.x * 128 + t + (kBug == Bug::kDeviceOverrun && blockIdx.x == 2 ? 1 : 0)] = x;
 }
 
-// Every block leaves 32 numbers; the one that is done last adds them up.
+// Every block writes 32 numbers; the last block to finish sums them.
 template <Bug kBug>
 __global__ void last_block_kernel(float* parts, unsigned* finished, float* out) {
   LARIAT_SHARED(unsigned, number, 1);
@@ -89,7 +89,7 @@ struct Memory {
   ~Memory() { device_free(data); }
 };
 
-// Twice, as a launch leaves the counter as it was.
+// Runs twice: a launch must leave the counter unchanged.
 template <Bug kBug>
 void run_last_block() {
   constexpr unsigned kBlocks = 5, kFloats = kBlocks * 32 + 1;
@@ -126,7 +126,7 @@ __global__ void store_kernel(float* to) {
   to[threadIdx.x] = 1.0F;
 }
 
-// out = weights * x. Of one block of 32 threads.
+// out = weights * x, in one block of 32 threads.
 template <Bug kBug>
 __global__ void early_kernel(const float* weights, const float* x, float* out, unsigned* count) {
   LARIAT_SHARED(float, staged, 32);
@@ -145,7 +145,7 @@ __global__ void early_kernel(const float* weights, const float* x, float* out, u
   out[t] = weight * x[t] + 0.0F * early;
 }
 
-// The launch under test is the third of its list; x is what the first wrote.
+// Tests the third launch of its list; the first launch wrote x.
 template <Bug kBug>
 void run_early() {
   float last = 0.0F;
@@ -186,7 +186,7 @@ void free_too_early(bool recorded) {
   LaunchQueue queue(0);
   void* memory = device_malloc(128);
   const auto queue_launches = [&] {
-    for (int i = 0; i < 8; ++i) {  // as many as are worth a record
+    for (int i = 0; i < 8; ++i) {  // enough for a record
       cuda::launch(store_kernel, dim3(1), dim3(32), 0, queue, static_cast<float*>(memory));
     }
   };

@@ -2,7 +2,7 @@
 
 namespace simt {
 
-// Three sound kernels, and behind each what it is with one bug.
+// Three correct kernels, each followed by its variants with one bug.
 enum class Bug {
   kSound,
   kLeavesBarrier,
@@ -39,11 +39,10 @@ enum class Bug {
   kCount,
 };
 
-// Runs that kernel of planted.cu on a few threads.
+// Runs this kernel of planted.cu on a few threads.
 void run_planted(Bug bug);
 
-// Frees memory that launches were given: collected ones that have not run, or recorded ones that may run
-// again.
+// Frees memory of launches that have not run: queued ones, or recorded ones that may be replayed.
 void free_too_early(bool recorded);
 
 }  // namespace simt

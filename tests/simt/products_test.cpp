@@ -1,4 +1,4 @@
-// What a prefill asks of cuBLAS: q, k and v in one product, gate and up in another.
+// cuBLAS products of a prefill: one for q, k and v, one for gate and up.
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/simt/simt.h"
@@ -12,14 +12,14 @@ using namespace lariat::test;
 struct ProductsCase {
   const char* name;
   DType dtype;
-  uint64_t products;  // that cuBLAS makes of a layer
+  uint64_t products;  // cuBLAS products per layer
 };
 
 void PrintTo(const ProductsCase& c, std::ostream* out) { *out << c.name << " " << name_of(c.dtype); }
 
 using SimtProducts = testing::TestWithParam<ProductsCase>;
 
-TEST_P(SimtProducts, OfALayer) {
+TEST_P(SimtProducts, PerLayer) {
   CudaBackend backend;
   const auto dir = checkpoint_dir(GetParam().name);
   const ModelSpec spec = load_config(dir);
@@ -38,9 +38,9 @@ constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
 INSTANTIATE_TEST_SUITE_P(
     Families, SimtProducts,
     testing::Values(ProductsCase{"llama_gqa", kBF16, 4}, ProductsCase{"llama_gqa", kF32, 4},
-                    ProductsCase{"llama_gqa", kF16, 8},  // in two terms each
+                    ProductsCase{"llama_gqa", kF16, 8},  // two terms each
                     ProductsCase{"llama_gqa", DType::kQ8, 4},
-                    ProductsCase{"llama_odd", kBF16, 5},  // k does not begin where q ends, but 64 bytes on
+                    ProductsCase{"llama_odd", kBF16, 5},  // k starts 64 bytes after the end of q
                     ProductsCase{"llama_bias", kF16, 8}, ProductsCase{"llama_bias", kBF16, 4},
                     ProductsCase{"qwen3", kBF16, 4}, ProductsCase{"phi4_mini", kBF16, 4},
                     ProductsCase{"gemma2", kBF16, 4},

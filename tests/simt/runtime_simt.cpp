@@ -16,12 +16,12 @@
 #include "tests/simt/memory.h"
 #include "tests/simt/simt.h"
 
-// kernels/cuda/runtime.h without a GPU: a device made of heap memory on which everything happens at once. But
-// what is copied to page-locked host memory is there only when the host has waited for it.
+// kernels/cuda/runtime.h without a GPU: a heap-memory device with synchronous operations. Copies to
+// page-locked host memory arrive only when the host waits for them.
 struct CUgraphExec_st {
   simt::Recording launches;
 };
-struct CUevent_st {  // when it was recorded last
+struct CUevent_st {  // time of its last record
   uint32_t launches = 0;
   uint64_t copies = 0;
 };
@@ -60,8 +60,8 @@ struct Copy {
   void* to;
   std::vector<std::byte> bytes;
 };
-std::deque<Copy> g_copies;  // to such memory, that no wait has brought there
-uint64_t g_arrived = 0;     // those that one has
+std::deque<Copy> g_copies;  // copies to pinned memory that no wait has delivered
+uint64_t g_arrived = 0;     // delivered copies
 
 uint64_t copies_so_far() { return g_arrived + g_copies.size(); }
 
@@ -84,7 +84,7 @@ void fail_capture(simt::CaptureFailure where) {
   if (simt::g_capture_failure == where) throw Error("CUDA: recording a decode step: not supported");
 }
 
-// A stream that records launches takes nothing else here, as a real one does not take all of it.
+// A recording stream accepts only launches here; a real stream refuses some other calls.
 void expect_not_recording(const char* what) {
   if (simt::recording() != nullptr) throw Error(std::string(what) + " while launches are recorded");
 }
@@ -128,7 +128,7 @@ void* device_malloc(size_t bytes) {
   return simt::device_malloc(bytes);
 }
 
-// Memory that a recorded launch was given has to stay: the caller has nobody to throw to, so it ends here.
+// Memory of a recorded launch must stay allocated; this function has no caller to throw to, so it aborts.
 void device_free(void* data) noexcept {
   bool refused = data != nullptr && simt::recording() != nullptr;
   for (const Graph graph : g_graphs) {

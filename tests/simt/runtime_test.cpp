@@ -1,5 +1,4 @@
-// What the backend makes of a machine that is not as it should be, or not as simple as most: the shim
-// pretends.
+// The backend on unusual machines, simulated by the shim.
 #include <memory>
 #include <thread>
 
@@ -12,7 +11,7 @@
 namespace lariat::test {
 namespace {
 
-// As many small launches as make a step worth recording, and what they make of ones.
+// Runs enough small launches for a recorded step, and returns their result for ones.
 float doubled_often(Backend& backend, const Tensor& x) {
   const std::vector<float> ones(64, 1.0F);
   backend.copy_in(x.view().data, ones.data(), ones.size() * sizeof(float));
@@ -39,8 +38,8 @@ TEST(CudaMachine, WithoutGraphsLaunchesRunOneByOne) {
   }
 }
 
-// All launches of a list but the first start early, run one by one or from a record, unless that is turned
-// off.
+// Every launch of a list but the first starts early, whether run singly or from a record, unless early starts
+// are disabled.
 TEST(CudaMachine, LaunchesStartEarly) {
   for (const char* setting : {"1", "0"}) {
     setenv("LARIAT_PDL", setting, 1);
@@ -54,8 +53,8 @@ TEST(CudaMachine, LaunchesStartEarly) {
   }
 }
 
-// Where they cannot be recorded so, they are recorded to run one after the other, and nobody is troubled.
-TEST(CudaMachine, WhatCannotBeRecordedToStartEarlyIsRecordedInOrder) {
+// If early launches cannot be recorded, they are recorded in order without an error.
+TEST(CudaMachine, UnrecordableEarlyLaunchesAreRecordedInOrder) {
   CudaBackend backend(0, [](const std::string& line) { ADD_FAILURE() << line; });
   const Tensor x(backend, 1, 64);
   doubled_often(backend, x);
@@ -68,7 +67,7 @@ TEST(CudaMachine, WhatCannotBeRecordedToStartEarlyIsRecordedInOrder) {
   EXPECT_EQ(simt::early_launches(), before);
 }
 
-// A thread begins on device 0, whatever the backend that it calls was made on.
+// A thread starts on device 0, whatever device its backend uses.
 TEST(CudaMachine, AnyThreadMayCallABackendOfAnyDevice) {
   CudaBackend first(0), second(1);
   for (CudaBackend* backend : {&first, &second}) {
@@ -91,7 +90,7 @@ TEST(CudaMachine, MemoryOfAnotherDeviceIsRefused) {
   EXPECT_THROW(first.synchronize(), simt::Fault);
 }
 
-// The tables of many sequences lie in memory that stays.
+// The tables of many sequences use permanent memory.
 TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
   constexpr int64_t kMany = 65, kDeep = 32, kNarrow = 16;
   CudaBackend backend;
@@ -122,8 +121,8 @@ TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
   EXPECT_EQ(simt::device_allocations(), before);
 }
 
-// A GPU that decodes has the next step before the host has the last one's token. It runs dry with the prompt,
-// its token, and the last token that is wanted, of however many.
+// A decoding GPU has the next step queued before the host has the last token. It idles only after the prompt,
+// its token, and the last requested token.
 TEST(CudaMachine, DecodingNeverWaitsForTheHost) {
   CudaBackend backend;
   AheadBackend plain(backend, false);
@@ -139,7 +138,7 @@ TEST(CudaMachine, DecodingNeverWaitsForTheHost) {
     };
     EXPECT_EQ(waits(backend, 24), waits(backend, 4));
     EXPECT_EQ(waits(backend, 24), 3U);
-    EXPECT_EQ(waits(plain, 24), 2U + 23U) << "where nothing runs ahead";
+    EXPECT_EQ(waits(plain, 24), 2U + 23U) << "every step waits";
   }
 }
 

@@ -7,11 +7,10 @@
 
 #include "tests/simt/simt.h"
 
-// The environment's words for the device, and for the order in which things run.
 namespace simt {
 namespace {
 
-// The number behind `prefix` in an environment variable; `otherwise` where it is not set.
+// Number after `prefix` in an environment variable; `otherwise` if unset.
 unsigned environment_number(const char* name, std::string_view prefix, unsigned otherwise) {
   const char* text = std::getenv(name);
   if (text == nullptr) return otherwise;

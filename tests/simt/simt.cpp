@@ -25,17 +25,17 @@ struct Thread {
   State state = State::kReady;
   unsigned index = 0;
   dim3 position;
-  Where where;  // of the barrier or exchange it waits at
+  Where where;  // the barrier or exchange it waits at
   const char* what = "";
   unsigned mask = 0;
   unsigned char payload[kPayload] = {};
   size_t payload_bytes = 0;
   uint32_t warp_epoch = 0;
-  std::deque<std::vector<Copy>> copies;  // groups in flight; the last one is still open
+  std::deque<std::vector<Copy>> copies;  // groups in flight; the last one is open
 };
 
-// The lanes of a warp that wait for each other, when they all came with the same words; another group of the
-// same warp, or a lane with other words, takes the long way through check_lanes().
+// Lanes of a warp at one exchange, all with the same arguments; another group of the warp, or a lane with
+// other arguments, takes the slow path through check_lanes().
 struct Meeting {
   unsigned arrived = 0, mask = 0, line = 0;
   const char* what = nullptr;
@@ -45,18 +45,18 @@ struct Meeting {
   }
 };
 
-// The device: one block at a time, whose threads (and their stacks) are used again for the next.
+// The device: one block at a time; its threads (and stacks) are reused for the next block.
 struct Machine {
   std::vector<std::unique_ptr<Thread>> pool;
   unsigned n_threads = 0;
   unsigned waiting = 0, done = 0;
-  unsigned barrier_line = 0;  // of the barrier that `waiting` threads wait at
+  unsigned barrier_line = 0;  // line of the barrier of the `waiting` threads
   uint32_t block_epoch = 0;
   std::vector<Lanes> handed_over;  // per warp
   std::vector<Meeting> meetings;   // per warp
   Thread* current = nullptr;
   bool running = false;
-  bool inside = false;  // the running thread is in the shim, which may touch what it likes
+  bool inside = false;  // the running thread is in the shim: accesses unchecked
   std::string fault;
   std::vector<uint32_t> warp_order, block_order;
   void (*body)(void*) = nullptr;
@@ -68,7 +68,7 @@ struct Machine {
 };
 Machine g;
 
-// Marks the shim's own work. Threads switch inside it, and always leave it before they go on with the kernel.
+// Marks the shim's own work. Threads switch inside it, and leave it before they resume the kernel.
 struct Inside {
   Inside() { g.inside = true; }
   ~Inside() { g.inside = before; }
@@ -89,13 +89,13 @@ std::string stuck_at(const Thread& t) {
 
 Thread& lane_of(const Thread& t, unsigned lane) { return *g.pool[t.index / kWarp * kWarp + lane]; }
 
-// A thread that can never come where `waiter` expects it.
+// Message about a thread that can never reach the point where `waiter` waits.
 std::string divergence(const Thread& waiter, const Thread& other) {
   return "divergent " + std::string(waiter.what) + " at " + at(waiter.where) + ": " + named(waiter) +
          " expects thread " + std::to_string(other.index) + ", but " + stuck_at(other);
 }
 
-// Nobody can run and not all have left: says who waits for whom.
+// Every remaining thread is blocked: names the waiting threads.
 std::string explain_deadlock() {
   const Thread* at_barrier = nullptr;
   for (unsigned i = 0; i < g.n_threads; ++i) {
@@ -110,7 +110,7 @@ std::string explain_deadlock() {
   return at_barrier != nullptr ? "not all threads reach the barrier: " + stuck_at(*at_barrier) : "deadlock";
 }
 
-// Who has left, or waits elsewhere, while `t` is at a barrier.
+// Names threads that left, or wait elsewhere, while `t` is at a barrier.
 [[noreturn]] void fault_at_barrier(const Thread& t) {
   const auto there = [&](const Thread& other) {
     return other.state != State::kAtBarrier || other.where.line == t.where.line;
@@ -120,7 +120,7 @@ std::string explain_deadlock() {
   fault(named(t) + " waits at the barrier of " + at(t.where) + ", but " + stuck_at(*g.pool[i]));
 }
 
-// The lanes that already wait for `t` in the exchange it has come to; a fault if one of its mask never will.
+// Lanes that already wait for `t` at its exchange; a fault if a lane of its mask can never come.
 unsigned check_lanes(const Thread& t) {
   const unsigned self = t.index % kWarp;
   if ((t.mask >> self & 1U) == 0) {
@@ -220,7 +220,7 @@ void run_block() {
   shared_free_all();
 }
 
-// An access to memory that is not the thread's own stack.
+// Access to memory outside the thread's stack.
 void check_memory(const Thread& t, const void* address, size_t bytes, Access access) {
   const Inside inside;
   if (touches_shared(address, bytes)) {
@@ -237,7 +237,7 @@ void check_memory(const Thread& t, const void* address, size_t bytes, Access acc
   const char* byte = static_cast<const char*>(address);
   const char* params = static_cast<const char*>(g.params);
   if (access == Access::kRead && byte >= params && byte + bytes <= params + g.params_bytes) return;
-  if (access == Access::kRead && in_program_data(address)) return;  // constants and the index variables
+  if (access == Access::kRead && in_program_data(address)) return;  // constants and index variables
   fault(named(t) + (access == Access::kRead ? " reads " : " writes ") +
         (touches_device(address, bytes) ? "over the end of a device allocation" : "outside device memory"));
 }
@@ -400,7 +400,7 @@ void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, void (*body)(vo
   }
 }
 
-// --- the checks of every single access (files compiled with -fsanitize=thread) ---------------------------
+// --- checks of every access (files compiled with -fsanitize=thread) ---------------------------------------
 
 void check_access(const void* address, size_t bytes, Access access) {
   const Thread& t = *g.current;

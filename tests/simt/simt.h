@@ -15,24 +15,24 @@
 #include "tests/simt/blocks.h"
 #include "tests/simt/memory.h"
 
-// CUDA's execution model on the CPU, for tests: a .cu file that is compiled with this in front (-include), in
-// place of the CUDA headers, is plain C++. A launch runs its blocks one after the other; the threads of a
-// block are fibers that run until they meet a barrier or a warp-wide instruction. What a GPU leaves undefined
-// is a simt::Fault here:
-//   - a thread leaves the kernel while others wait at a barrier, or waits at another barrier than they do
+// CUDA's execution model on the CPU, for tests: compiled with -include of this file instead of the CUDA
+// headers, a .cu file is plain C++. A launch runs its blocks one after the other; a block's threads are
+// fibers that run until a barrier or a warp-wide instruction. Undefined behaviour on a GPU is a simt::Fault
+// here:
+//   - a thread leaves the kernel while others wait at a barrier, or waits at a different barrier
 //   - a shuffle, vote or __syncwarp that not all lanes of its mask reach, or reach with different masks
 //   - a shuffle that reads a lane outside its mask
 //   - more threads, blocks or shared memory than a device has
-//   - a launch that is given memory which is freed before it runs, or memory of another device
-//   - a thread of a launch that starts early, and leaves without having waited for the launches before
+//   - a launch with memory that is freed before it runs, or memory of another device
+//   - a thread of an early launch that ends without waiting for the launches before
 // and, in files compiled with -fsanitize=thread (see access_hooks.cpp):
 //   - two threads of a block touch one shared byte, one of them writing, with no barrier in between
-//   - two blocks of a launch write one byte of device memory, or one reads what the other wrote; atomics may,
-//     and reads that fences and an atomic order behind the write (blocks.h)
-//   - a kernel reads shared memory that nobody wrote, or touches host memory, or misses an allocation
+//   - two blocks of a launch write one byte of device memory, or one reads the other's write, without atomics
+//     or an order by fences and an atomic (blocks.h)
+//   - a kernel reads unwritten shared memory, touches host memory, or misses an allocation
 //   - host code touches device memory
-//   - a thread that has not waited reads what launches before wrote, or writes device memory (blocks.h)
-// Every block has its shared arrays freshly allocated, so AddressSanitizer sees an overrun of each.
+//   - a thread that has not waited reads an earlier launch's write, or writes device memory (blocks.h)
+// Shared arrays are allocated per block, so that AddressSanitizer sees each overrun.
 namespace simt {
 
 struct Dim3 {
@@ -41,7 +41,7 @@ struct Dim3 {
   constexpr uint64_t count() const { return uint64_t{x} * y * z; }
 };
 
-// std::source_location, which clang 14 has not.
+// std::source_location, missing in clang 14.
 struct Where {
   const char* file = "";
   unsigned line = 0;
@@ -50,38 +50,36 @@ struct Where {
   }
 };
 
-// A kernel broke a rule; thrown by launch().
+// Violation of a rule by a kernel; thrown by launch().
 class Fault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Threads and blocks run in index order, or from the last to the first: a missing barrier rarely survives
-// both. Or the blocks of a launch, and again and again the warps of a block, in an order of chance. The
-// program starts with what LARIAT_SIMT_ORDER says: forward, backward or random:SEED.
+// Threads and blocks run in index order or in reverse: a missing barrier rarely survives both. Or in random
+// order: the blocks of a launch, and repeatedly the warps of a block. Initially LARIAT_SIMT_ORDER: forward,
+// backward or random:SEED.
 enum class Order { kForward, kBackward, kRandom };
 void set_order(Order order);
 Order order();
-void put_in_order(std::vector<uint32_t>& indices, size_t count);  // 0, 1, ... count - 1 as they run
-// LARIAT_SIMT_SMS, which is what the device says of itself: by default 4, few enough that small shapes fill
-// it.
+void put_in_order(std::vector<uint32_t>& indices, size_t count);  // 0, 1, ... count - 1 in running order
+// The device's number of multiprocessors (LARIAT_SIMT_SMS): by default 4, which small shapes fill.
 int multiprocessors();
-std::string settings();  // both of them, as a shell has them
+std::string settings();  // both, in shell syntax
 
-uint64_t gemms();  // products that the backend asked cuBLAS for, so far
+uint64_t gemms();  // cuBLAS products so far
 
-// From now on recording launches fails where it begins, where it ends, or there if one of them starts early.
+// Makes recordings fail at the start, at the end, or at the end if one launch starts early.
 enum class CaptureFailure { kNone, kBegin, kEnd, kEarly };
 void set_capture_failure(CaptureFailure failure);
 
-// How often the host has waited with nothing queued behind what it waited for: a GPU is idle then until the
-// host goes on.
+// Number of host waits with nothing else queued: a GPU then idles until the host continues.
 uint64_t idle_waits();
 
 inline constexpr unsigned kWarp = 32;
-inline constexpr size_t kPayload = 64;  // bytes a lane can hand over in one warp-wide instruction
+inline constexpr size_t kPayload = 64;  // bytes that a lane can exchange in one warp-wide instruction
 
-// Values that the lanes of a warp handed over; valid until the caller's next warp-wide instruction.
+// Exchanged values of a warp's lanes; valid until the caller's next warp-wide instruction.
 struct Lanes {
   alignas(16) unsigned char bytes[kWarp][kPayload];
 
@@ -94,33 +92,33 @@ struct Lanes {
 };
 
 void barrier(const Where& where);
-// Waits until every lane in `mask` has come here with the same mask; `memory` orders the warp's shared
-// memory accesses, as __syncwarp does and a shuffle does not.
+// Waits until every lane in `mask` is here with the same mask; `memory` orders the warp's shared accesses,
+// like __syncwarp and unlike a shuffle.
 const Lanes& exchange(const char* what, unsigned mask, const void* payload, size_t bytes, bool memory,
                       const Where& where);
 unsigned lane_id();
 [[noreturn]] void fault(const std::string& what);  // in a kernel: ends the launch
 [[noreturn]] void fault_outside_mask(const char* what);
-bool in_kernel();                            // and not in one of these functions, called from it
-unsigned thread_index();                     // in the block, of the running thread
+bool in_kernel();                            // false inside these functions, called from a kernel
+unsigned thread_index();                     // of the running thread in its block
 void wait_for_launches();                    // kernels/cuda/launch.h
-void expect_allocated(const void* address);  // of a prefetch
+void expect_allocated(const void* address);  // for a prefetch
 
-// The block's shared array of that key, allocated when its first thread asks.
+// The block's shared array of this key, allocated on first use.
 void* static_shared(const void* key, size_t bytes);
 void* dynamic_shared();
 
-// A copy by the asynchronous copy engine: done when its group is waited for. zero_fill: source not read.
+// Asynchronous copy, completed when its group is waited for. zero_fill: source not read.
 void copy_async(void* shared_dst, const void* src, size_t bytes, bool zero_fill);
 void commit_copies();
 void wait_copies(unsigned groups_left_in_flight);
 
-// early: the launch starts while those before it may still run.
+// early: the launch starts while earlier launches may still run.
 void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, void (*body)(void*), void* params,
          size_t params_bytes);
 
-// Launches with the arguments they had: between start_recording() and stop_recording(), launch() adds to the
-// list and runs nothing.
+// Launches and their arguments: between start_recording() and stop_recording(), launch() only adds to the
+// list.
 struct RecordedLaunch {
   std::function<void()> start;
   std::vector<const void*> given;  // given_memory()
@@ -129,7 +127,7 @@ struct RecordedLaunch {
 using Recording = std::vector<RecordedLaunch>;
 void start_recording();
 Recording stop_recording();
-Recording* recording();  // the list that is being written, or null
+Recording* recording();  // the current recording, or null
 
 template <class... P, class... A>
 void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, bool early, A&&... args) {
@@ -138,8 +136,7 @@ void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, bo
     std::tuple<P...> params;
   };
   Call call{kernel, std::tuple<P...>(std::forward<A>(args)...)};
-  // Each argument by itself, and without what lies between its members: the rest of an old address there
-  // looks like a new one.
+  // Arguments without their padding, where the rest of an old address may look like a new one.
   std::vector<const void*> given;
   const auto add = [&]<class T>(T argument) {
 #if __has_builtin(__builtin_clear_padding)
@@ -245,8 +242,8 @@ inline int __all_sync(unsigned mask, int predicate, simt::Where where = simt::Wh
   return __ballot_sync(mask, predicate, where) == mask;
 }
 
-// Fibers are cooperative: nothing comes between the read and the write. Each is one function, as the
-// compiler's checks of plain accesses are switched off function by function.
+// Fibers are cooperative: read and write are atomic. One function each: the compiler's access checks are
+// disabled per function.
 template <class T>
 SIMT_UNCHECKED T atomicAdd(T* address, std::type_identity_t<T> value) {
   const T old = *address;

@@ -11,7 +11,7 @@
 namespace simt {
 namespace {
 
-// Says what a failed run has to be repeated with.
+// Names the settings that repeat a failed run.
 class SaySettings : public testing::Environment {
   void TearDown() override {
     if (testing::UnitTest::GetInstance()->Failed()) std::printf("simt: run with %s\n", settings().c_str());
@@ -20,7 +20,7 @@ class SaySettings : public testing::Environment {
 [[maybe_unused]] const testing::Environment* const g_say_settings =
     testing::AddGlobalTestEnvironment(new SaySettings);
 
-// Returns the fault of a planted kernel, or "" when it runs to its end. A wrong result is a fault, too.
+// The fault of a planted kernel, or "" if it completes. A wrong result is a fault, too.
 std::string outcome(Bug bug, Order with) {
   const Order before = order();
   set_order(with);
@@ -36,7 +36,7 @@ std::string outcome(Bug bug, Order with) {
 
 struct Expected {
   Bug bug;
-  std::string_view words;  // of the fault; none: the kernel is sound
+  std::string_view words;  // of the fault; empty: a correct kernel
 };
 
 void expect_outcomes(std::initializer_list<Expected> all) {
@@ -49,13 +49,13 @@ void expect_outcomes(std::initializer_list<Expected> all) {
   }
 }
 
-// The last block may read what others left, and a launch that starts early, before it waits, what an earlier
-// list left.
-TEST(Simt, SoundKernelsRun) {
+// The last block may read the others' results; an early launch may read, before it waits, an earlier list's
+// results.
+TEST(Simt, CorrectKernelsRun) {
   expect_outcomes({{Bug::kSound, ""}, {Bug::kLastBlock, ""}, {Bug::kEarly, ""}});
 }
 
-TEST(Simt, FaultsAreSeenInAnyBuild) {
+TEST(Simt, FaultsInAnyBuild) {
   constexpr std::string_view kNeverWaits = "leaves a launch that started early, and has not waited";
   expect_outcomes({
       {Bug::kLeavesBarrier, "thread 77"},
@@ -71,13 +71,13 @@ TEST(Simt, FaultsAreSeenInAnyBuild) {
   });
 }
 
-TEST(Simt, SoundKernelRunsAfterAFault) {
+TEST(Simt, ACorrectKernelRunsAfterAFault) {
   outcome(Bug::kLeavesBarrier, Order::kForward);
   EXPECT_EQ(outcome(Bug::kSound, Order::kForward), "");
 }
 
-// An AddressSanitizer build ends at the overruns by itself.
-TEST(Simt, FaultsThatOnlyTheChecksOfEveryAccessSee) {
+// An AddressSanitizer build stops at the overruns.
+TEST(Simt, FaultsThatNeedChecksOfEveryAccess) {
   if (!hooks_linked()) LARIAT_SKIP("this build does not check every access");
   constexpr std::string_view kUnwritten = "shared memory that nobody wrote",
                              kOtherBlock = "reads device memory that block";
@@ -110,7 +110,7 @@ TEST(Simt, FaultsThatOnlyTheChecksOfEveryAccessSee) {
 TEST(Simt, QueuedLaunchesDoNotOutliveTheirMemory) {
   try {
     free_too_early(false);
-    FAIL() << "memory was freed before the launch that was given it";
+    FAIL() << "no fault for memory that was freed before its launch";
   } catch (const Fault& fault) {
     EXPECT_STREQ(fault.what(), "launch with memory that was freed before it ran");
   }
@@ -118,9 +118,8 @@ TEST(Simt, QueuedLaunchesDoNotOutliveTheirMemory) {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-TEST(SimtAsanDeathTest, OverrunsAreSeen) {
-  // A static array's size is in its type: UndefinedBehaviorSanitizer sees the index before the access
-  // happens.
+TEST(SimtAsanDeathTest, OverrunsAreDetected) {
+  // A static array's size is in its type: UndefinedBehaviorSanitizer reports the index before the access.
   EXPECT_DEATH(run_planted(Bug::kSharedOverrun), "heap-buffer-overflow|index 4 out of bounds");
   EXPECT_DEATH(run_planted(Bug::kDynamicOverrun), "heap-buffer-overflow");
   EXPECT_DEATH(run_planted(Bug::kDeviceOverrun), "heap-buffer-overflow");

@@ -1,11 +1,11 @@
-// Generates and starts again, for as long as it is told, and watches its own memory:
+// Repeats generation rounds for the given time and watches its memory:
 //
 //   soak MODEL_DIR SECONDS
 //
-// A round is always the same work: prompts of many lengths on sequences that are reset, dropped and forked,
-// under a dynamic scaling, so that every set of RoPE frequencies and every size of cache and scratch memory
-// occurs in it. After the first rounds everything that is kept has been allocated, and from then on what is
-// allocated at the end of a round may not move by more than 1 %.
+// Every round does the same work: prompts of many lengths on sequences that are reset, dropped and forked,
+// under a dynamic scaling, so that every set of RoPE frequencies and every cache and scratch size occurs.
+// After the first rounds everything is allocated: the memory at the end of a round may then change by at most
+// 1 %.
 #include <malloc.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ namespace {
 
 constexpr int64_t kWarmUp = 5;  // rounds
 
-// Memory that the program has asked for and not given back. How much the allocator keeps beside it depends on
-// where its blocks happen to lie: a page or two of the KV cache more or less from one run to the next.
+// Allocated memory. The allocator's overhead depends on block addresses: it varies by a page or two of the KV
+// cache between runs.
 double allocated_mb() {
   const struct mallinfo2 info = mallinfo2();
   return static_cast<double>(info.uordblks + info.hblkhd) / 1e6;

@@ -1,4 +1,4 @@
-// bench as a user types it: which tests it runs, and that its numbers fit each other and the clock.
+// The bench command: its tests, and numbers that are consistent with each other and the clock.
 #include "engine/stopwatch.h"
 #include "models/config.h"
 #include "models/weights.h"
@@ -13,7 +13,7 @@ TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
   std::vector<std::string> tests;
   const auto weights = static_cast<double>(planned_weights(load_config(kDemo), {}).bytes);
   constexpr double kCache =
-      4 * 2 * 64 * (2 + 2);  // bytes of a position: layers, heads, their size, f16 and bf16
+      4 * 2 * 64 * (2 + 2);  // bytes per position: layers, heads, head size, f16 and bf16
   const auto start = Stopwatch::now();
   const Json json = json_of(run_lariat(kBench + "--prompt 8,3 --gen 2 --depth 5,0 --reps 3"));
   const double all = seconds_since(start);
@@ -40,8 +40,8 @@ TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
   EXPECT_EQ(tests, (std::vector<std::string>{"pp8@0", "pp3@0", "tg2@0", "pp8@5", "pp3@5", "tg2@5"}));
 }
 
-// The same model, threads and options give the same bits in another run, and other tokens others.
-TEST(Bench, NamesTheLogitsThatWereComputed) {
+// Model, threads and options determine the bits; other tokens give other bits.
+TEST(Bench, NamesTheComputedLogits) {
   std::vector<std::string> hashes[2];
   for (auto& of_run : hashes) {
     const Json json = json_of(run_lariat(kBench + "--prompt 8,3 --gen 2 --reps 2"));
@@ -59,8 +59,7 @@ TEST(Bench, NamesTheLogitsThatWereComputed) {
 }
 
 TEST(Bench, ReportsTheRerotationsOfADynamicScale) {
-  // The demo checkpoint was trained at 512 tokens: with four scale steps per octave the second one begins at
-  // 609.
+  // The demo checkpoint was trained at 512 tokens: of four scale steps per octave, the second begins at 609.
   const Json json = json_of(
       run_lariat(kBench + "--rope-scaling dynamic --rope-factor 4 --prompt 0 --gen 8 --depth 605 --reps 1"));
   const Json& rerotations = json["results"][0]["rerotations"];

@@ -1,4 +1,4 @@
-// Small checkpoints whose right answers transformers gave; they are no part of the repository.
+// Small checkpoints with answers from transformers, outside the repository.
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -17,7 +17,7 @@ class Cases : public testing::Test {
   const fs::path cases_ = shared_dir() / "cases";
 };
 
-TEST_F(Cases, AStopTextIsASpecialToken) {
+TEST_F(Cases, AStopStringIsASpecialToken) {
   const std::string generate = "generate -p why -n 40" + model("stop-special");
   std::vector<int> tokens = {168, 114, 114, 114, 69, 95, 258};
   const std::string text =
@@ -32,7 +32,7 @@ TEST_F(Cases, AStopTextIsASpecialToken) {
   }
 }
 
-TEST_F(Cases, ATemplatePrintsTheTokensOfTheClass) {
+TEST_F(Cases, ATemplatePrintsTheClassesTokens) {
   const std::string tail =
       "--no-generation-prompt --json --messages " + (cases_ / "template-bos/messages.json").string();
   const Json llama = json_of(run_lariat("tokenize" + model("template-bos/llama") + tail)),
@@ -44,7 +44,7 @@ TEST_F(Cases, ATemplatePrintsTheTokensOfTheClass) {
                                     "tokens": [84, 82, 68, 81, 25, 220, 71, 72, 256, 198]})"));
 }
 
-TEST_F(Cases, ATemplateTakesTheConversationThatThereIs) {
+TEST_F(Cases, ATemplateRendersItsConversation) {
   const Json first = written("generate --chat -p hi -n 5 --system x" + model("template-probe/system-first")),
              last = written("generate --chat -p hi -n 5" + model("template-probe/last-user"));
   EXPECT_EQ(first["prompt_tokens"], 32);

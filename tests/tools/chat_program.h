@@ -1,7 +1,7 @@
 #pragma once
 #include "tests/tools/terminal.h"
 
-// lariat chat and generate on the demo checkpoint, with a chat template of their own.
+// lariat chat and generate on the demo checkpoint with a chat template.
 namespace lariat::test {
 
 namespace fs = std::filesystem;
@@ -11,7 +11,7 @@ inline constexpr const char* kTemplate =
     "%}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
 
-// The text that kTemplate makes of messages, the last of which is the user's, without its BOS.
+// kTemplate's rendering of messages, the last one the user's, without its BOS.
 inline std::string rendered(const std::vector<std::string>& messages, const std::string& end = "</s>") {
   std::string text;
   for (size_t i = 0; i < messages.size(); ++i)
@@ -19,7 +19,7 @@ inline std::string rendered(const std::vector<std::string>& messages, const std:
   return text + "<|assistant|>\n";
 }
 
-// The number of messages that /context counts.
+// Number of messages reported by /context.
 inline int messages_of(const std::string& context) {
   const size_t end = context.find(" message");
   return end == std::string::npos ? -1 : std::stoi(context.substr(context.find_last_of(" \n", end - 1) + 1));
@@ -31,7 +31,7 @@ class ChatProgram : public FolderTest {
     link_files(kDemo, model_);
     put("model/chat_template.jinja", kTemplate);
   }
-  // From now on no answer ends by itself: nothing that the model writes is an end of the text or of a turn.
+  // Makes every answer endless: no token ends the text or a turn.
   void make_endless() const {
     put("model/chat_template.jinja",
         "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}\n{% endfor %}"
@@ -59,7 +59,7 @@ class ChatProgram : public FolderTest {
     return run_lariat(line + more, dir_ / "input");
   }
   Outcome generate(const std::string& prompt, const std::string& more) const {
-    put("prompt", prompt + "\n");  // a prompt file ends in a line break that is dropped
+    put("prompt", prompt + "\n");  // the final line break is dropped
     std::string line =
         "generate -m " + model_.string() + " --quiet --prompt-file " + (dir_ / "prompt").string();
     for (const std::string& word : words({})) line += " " + word;

@@ -1,4 +1,3 @@
-// lariat chat as a person uses it on a terminal and a script in a pipe.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -55,7 +54,7 @@ TEST_F(ChatProgram, CtrlCAtThePromptClearsTheLine) {
   EXPECT_TRUE(terminal.restored());
 }
 
-TEST_F(ChatProgram, ASignalEndsItAndGivesTheTerminalBack) {
+TEST_F(ChatProgram, ASignalEndsItAndRestoresTheTerminal) {
   make_endless();
   {
     Terminal terminal(chat({"--save-cache", (dir_ / "at-prompt").string()}));
@@ -67,7 +66,7 @@ TEST_F(ChatProgram, ASignalEndsItAndGivesTheTerminalBack) {
     EXPECT_EQ(terminal.wait(), 0);
     EXPECT_TRUE(terminal.restored());
     EXPECT_EQ(messages_of(pipe("/context\n", "--load-cache " + (dir_ / "at-prompt").string()).err), 0)
-        << "nothing was said";
+        << "nothing was printed";
   }
   {
     Terminal terminal(chat({}));
@@ -85,28 +84,28 @@ TEST_F(ChatProgram, ASignalEndsItAndGivesTheTerminalBack) {
   EXPECT_EQ(terminal.wait(), 0);
   EXPECT_TRUE(terminal.restored());
   const Outcome later = pipe("/context\n", "--ctx 100000 --load-cache " + (dir_ / "in-answer").string());
-  EXPECT_EQ(messages_of(later.err), 2) << "what was said is kept: " << later.err;
+  EXPECT_EQ(messages_of(later.err), 2) << "the conversation is saved: " << later.err;
 }
 
-TEST_F(ChatProgram, CtrlCBeforeTheAnswerForgetsTheMessage) {
+TEST_F(ChatProgram, CtrlCBeforeTheAnswerDropsTheMessage) {
   Terminal terminal(chat({"-n", "8", "--prefill-chunk", "1"}));
   terminal.until("> ");
   std::string message;
   while (message.size() < 600) message += "zyx ";
-  terminal.type("\"\"\"" + message + "\"\"\"\nand this\nand that\n");  // as if pasted
+  terminal.type("\"\"\"" + message + "\"\"\"\nand this\nand that\n");  // a pasted message
   terminal.until("%");
   terminal.interrupt();
   terminal.until("\n> ");
   EXPECT_EQ(messages_of(terminal.say("/context")), 0);
   EXPECT_EQ(terminal.say("/stats").find_first_of("123456789"), std::string::npos)
-      << "the lines after it are forgotten, too";
+      << "the lines after it are dropped, too";
   const std::string answer = terminal.say("Hello");
   EXPECT_NE(answer.find(generate(rendered({"Hello"}), "-n 8").out), std::string::npos) << answer;
   terminal.type("\x04");
   EXPECT_EQ(terminal.wait(), 0);
 }
 
-TEST_F(ChatProgram, CtrlDWhileAnAnswerIsWrittenEndsTheConversation) {
+TEST_F(ChatProgram, CtrlDDuringAnAnswerEndsTheConversation) {
   make_endless();
   Terminal terminal(chat({"-n", "300"}));
   terminal.until("> ");
@@ -118,7 +117,7 @@ TEST_F(ChatProgram, CtrlDWhileAnAnswerIsWrittenEndsTheConversation) {
 }
 
 TEST_F(ChatProgram, ASecondSignalEndsACommand) {
-  ASSERT_EQ(mkfifo((dir_ / "fifo").c_str(), 0600), 0);  // nobody reads it
+  ASSERT_EQ(mkfifo((dir_ / "fifo").c_str(), 0600), 0);  // has no reader
   Terminal terminal(chat({"-n", "4"}));
   terminal.until("> ");
   terminal.type("/save " + (dir_ / "fifo").string() + "\n");
@@ -131,7 +130,7 @@ TEST_F(ChatProgram, ASecondSignalEndsACommand) {
   EXPECT_TRUE(terminal.restored());
 }
 
-TEST_F(ChatProgram, MessagesOfSeveralLines) {
+TEST_F(ChatProgram, MultiLineMessages) {
   Terminal terminal(chat({"-n", "6"}));
   terminal.until("> ");
   terminal.type("one\\\n");
@@ -179,7 +178,7 @@ TEST_F(ChatProgram, CommandsOnATerminal) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
-TEST_F(ChatProgram, AFullContextAndTheWayOn) {
+TEST_F(ChatProgram, AFullContextNamesTheOptions) {
   make_endless();
   Terminal terminal(chat({}));
   terminal.until("> ");
@@ -212,8 +211,8 @@ TEST_F(ChatProgram, OneTurnPerLineInAPipe) {
   EXPECT_EQ(windows.out, expected);
 }
 
-// Messages that came before the byte are answered, and what was said is put away.
-TEST_F(ChatProgram, AByteThatIsNotUtf8EndsAPipe) {
+// Messages before the invalid byte are answered, and the conversation is saved.
+TEST_F(ChatProgram, InvalidUtf8EndsAPipe) {
   const std::string file = (dir_ / "context").string(), far(5000, ' ');
   const Outcome outcome = pipe("Hello\n" + far + "caf\xE9\n", "-n 5 --save-cache " + file);
   EXPECT_EQ(outcome.code, 1);
@@ -222,7 +221,7 @@ TEST_F(ChatProgram, AByteThatIsNotUtf8EndsAPipe) {
   EXPECT_EQ(messages_of(pipe("/context\n", "--load-cache " + file).err), 2);
 }
 
-TEST_F(ChatProgram, MessagesOfSeveralLinesInAPipe) {
+TEST_F(ChatProgram, MultiLineMessagesInAPipe) {
   const auto answers = [&](std::vector<std::string> said) {
     std::vector<std::string> messages;
     std::string all;
@@ -241,7 +240,7 @@ TEST_F(ChatProgram, MessagesOfSeveralLinesInAPipe) {
   EXPECT_EQ(pipe("\"\"\"/exit\"\"\"\n", "-n 6").out, answers({"/exit"}));
 }
 
-TEST_F(ChatProgram, VariablesOfTheTemplate) {
+TEST_F(ChatProgram, TemplateVariables) {
   put("model/chat_template.jinja", replace_all(slurp(model_ / "chat_template.jinja"), "{{ bos_token }}",
                                                "{{ bos_token }}{% if enable_thinking is false %}<none>{% "
                                                "endif %}{{ 'deep' if effort == 'high' }}"));
@@ -253,7 +252,7 @@ TEST_F(ChatProgram, VariablesOfTheTemplate) {
             generate("deep" + rendered({"Hello"}), "-n 6").out);
 }
 
-// Whatever ends it, what was said is put away.
+// Every error saves the conversation.
 TEST_F(ChatProgram, AnErrorInAPipeKeepsTheConversation) {
   const std::string file = (dir_ / "context").string();
   const Outcome outcome = pipe("Hello\n/nonsense\nAnd then?\n", "-n 5 --save-cache " + file);
@@ -269,19 +268,19 @@ TEST_F(ChatProgram, AnInterruptedPipeHasFailed) {
   put("input", "Once upon a time\nAnd then?\n");
   std::string line;
   for (const std::string& word : chat({"--ctx", "1000000", "--save-cache", file})) line += " " + word;
-  // The answer has no end, so it is under way once some of it is there.
+  // An endless answer is running once part of it is printed.
   const std::string script = lariat_program() + line + " <" + (dir_ / "input").string() + " >" + out + " 2>" +
                              err + " & while [ ! -s " + out +
                              " ]; do sleep 0.1; done; kill -TERM $!; wait $!";
   const int status = std::system(script.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
-  // Before it may stand that the answer has outgrown the model, which a quick machine reaches first.
+  // A fast machine may print first that the answer exceeds the trained context.
   const std::string said = slurp(err);
   EXPECT_TRUE(names(said.substr(said.rfind("lariat: ")), "lariat: error: | 1")) << said;
   EXPECT_EQ(messages_of(pipe("/context\n", "--ctx 1000000 --load-cache " + file).err), 2);
 }
 
-TEST_F(ChatProgram, AContextWithoutMessagesGoesOn) {
+TEST_F(ChatProgram, AContextWithoutMessagesContinues) {
   const std::string file = (dir_ / "context").string(), load = "-n 6 --load-cache " + file;
   const Outcome expected = pipe("Hello\n", "-n 6");
   for (const char* nothing : {"", "Hello\n/reset\n"}) {
@@ -304,7 +303,6 @@ TEST_F(ChatProgram, CommandsInAPipe) {
   for (const char* key : {"prefill_s", "prefill_tok_s", "decode_s", "decode_tok_s"})
     EXPECT_GT(json.at("timings").at(key), 0) << key;
   EXPECT_EQ(messages_of(outcome.err), 3);
-  // Questions that have nothing to do with each other.
   EXPECT_EQ(pipe("Hello\n/reset\nOnce\n/reset\nHello\n", "-n 5").out,
             pipe("Hello\n", "-n 5").out + pipe("Once\n", "-n 5").out + pipe("Hello\n", "-n 5").out);
   EXPECT_EQ(pipe("", "").code, 0);

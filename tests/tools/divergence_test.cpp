@@ -1,4 +1,3 @@
-// perplexity --against, as a user types it.
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -12,7 +11,7 @@ Outcome perplexity_of_demo(const std::string& options) {
 
 Json json_of_demo(const std::string& options) { return json_of(perplexity_of_demo(options + " --json")); }
 
-TEST(Against, BothPerplexitiesAreThoseOfRunsAlone) {
+TEST(Against, BothPerplexitiesEqualSeparateRuns) {
   const std::string windows = "--method chunks --ctx 200 ";
   const auto both =
       json_of_demo(windows + "--quantize q4 --kv-dtype f32 --against same --against-quantize none");
@@ -29,11 +28,11 @@ TEST(Against, BothPerplexitiesAreThoseOfRunsAlone) {
   EXPECT_LT(both["kl_p99"], both["kl_max"]);
   EXPECT_EQ(both["model"]["weights"], "q4");
   EXPECT_EQ(both["against"]["weights"], "bf16");
-  EXPECT_EQ(both["against"]["keys"], "f32");  // as the first model's
+  EXPECT_EQ(both["against"]["keys"], "f32");  // like the first model's
 }
 
-// Values of eight bits cost next to nothing, and keys stay what they were.
-TEST(Against, TellsWhatValuesOfEightBitsCost) {
+// 8-bit values cost next to nothing; the keys are unchanged.
+TEST(Against, ReportsTheCostOf8BitValues) {
   const auto both = json_of_demo(
       "--ctx 300 --kv-dtype k=f16,v=q8 --rope-scaling dynamic --against same --against-kv-dtype f16");
   EXPECT_EQ(both["model"]["keys"], "f16");
@@ -58,11 +57,11 @@ TEST(Against, TakesSeveralLengths) {
   ASSERT_EQ(both["results"].size(), 2U);
   EXPECT_EQ(both["results"][0], one["results"][0]);
   EXPECT_EQ(both["results"][1]["ctx"], 300);
-  EXPECT_EQ(one["kl"], one["results"][0]["kl"]);  // the fields of one length stand where they stood
+  EXPECT_EQ(one["kl"], one["results"][0]["kl"]);  // fields of a single length stay at the top level
   EXPECT_EQ(one["identical_frequencies"], true);
 }
 
-// Stale keys beside re-rotated ones: equal until the scale moves, and each side as it is alone.
+// Stale vs re-rotated keys: equal until the scale changes; each side equals a separate run.
 TEST(Against, ComparesGrowingContexts) {
   const std::string growing =
       "--method growing --ctx 600 --step 100 --rope-scaling dynamic --rope-original-ctx 256 ";
@@ -82,7 +81,7 @@ TEST(Against, ComparesGrowingContexts) {
   EXPECT_TRUE(names(table.out, "600 | 599 | 400 - 599"));
 }
 
-TEST(Against, SaysWhereBothAreOneByConstruction) {
+TEST(Against, ReportsIdenticalSides) {
   const std::string yarn = "--against same --against-rope-scaling dynamic-yarn --ctx ";
   EXPECT_EQ(json_of_demo(yarn + "512")["identical_frequencies"], true);
   EXPECT_EQ(json_of_demo(yarn + "600")["identical_frequencies"], false);

@@ -1,4 +1,3 @@
-// Files that are written, and files that are read.
 #include <set>
 
 #include "tests/tools/chat_program.h"
@@ -7,9 +6,9 @@
 namespace lariat::test {
 namespace {
 
-// Every option that names a file: those that are written were declared so, all others are read. A new option
-// is to be added on its side.
-TEST(Files, AreReadUnlessAnOptionSaysThatTheyAreWritten) {
+// Every option with a file name: output options are declared, all others are inputs. Add each new option to
+// its side.
+TEST(Files, AreInputsUnlessDeclaredAsOutputs) {
   const std::set<std::string> written = {"save-cache", "report", "results", "out",
                                          "trace",      "svg",    "csv",     "losses"};
   const std::set<std::string> read = {"model",       "prompt-file", "load-cache", "rope-config", "file",
@@ -20,17 +19,17 @@ TEST(Files, AreReadUnlessAnOptionSaysThatTheyAreWritten) {
     for (const CLI::Option* option : options_of(*command)) {
       const std::string name = option->get_lnames().at(0), type = plain_type(*option);
       if (type.find("FILE") == type.npos && type.find("DIR") == type.npos) continue;
-      if (name == "svg" && type == "DIR") continue;  // a folder, which pictures are added to
+      if (name == "svg" && type == "DIR") continue;  // a folder that receives pictures
       EXPECT_NE(written.contains(name), read.contains(name)) << command->get_name() << " --" << name;
       EXPECT_EQ(written.contains(name), option->get_option_text() == "written") << name;
     }
   }
 }
 
-// A conversation's commands too; its own file may be saved over, and --save-cache's.
-TEST_F(ChatProgram, ACommandSavesOverNothingThatIsRead) {
+// Chat commands too; they may overwrite only the conversation's file and --save-cache's.
+TEST_F(ChatProgram, ACommandNeverOverwritesAnInput) {
   const std::string tokens = (model_ / "tokenizer.model").string(), file = (dir_ / "context").string();
-  put("model/tokenizer.model", slurp(kDemo / "tokenizer.model"));  // no link into the repository
+  put("model/tokenizer.model", slurp(kDemo / "tokenizer.model"));  // a copy, not a link into the repository
   expect_error(pipe("/save " + tokens + "\n", ""), 1, "/save " + tokens + " | --model");
   EXPECT_EQ(slurp(tokens), slurp(kDemo / "tokenizer.model"));
   EXPECT_EQ(pipe("Hello\n/save " + file + "\n", "-n 3 --save-cache " + file).code, 0);
@@ -38,8 +37,8 @@ TEST_F(ChatProgram, ACommandSavesOverNothingThatIsRead) {
   EXPECT_EQ(messages_of(pipe("/context\n", "--load-cache " + file).err), 4);
 }
 
-// docs/chat.md: the same command every day. A context that is nowhere else is an error.
-TEST_F(ChatProgram, TheFirstOfARowOfRunsBeginsTheContext) {
+// docs/chat.md: the same command every day. A context found in no file is an error.
+TEST_F(ChatProgram, TheFirstDailyRunCreatesTheContext) {
   const std::string file = (dir_ / "context").string(),
                     both = " --load-cache " + file + " --save-cache " + file;
   const Outcome whole = pipe("Once upon a time\nAnd then?\n", "-n 10");

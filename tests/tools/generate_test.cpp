@@ -1,4 +1,3 @@
-// lariat generate: messages, contexts that were put away, and prompts.
 #include <fmt/ranges.h>
 
 #include "tests/tools/chat_program.h"
@@ -6,7 +5,7 @@
 namespace lariat::test {
 namespace {
 
-TEST_F(ChatProgram, AConversationGoesOnInAnotherRun) {
+TEST_F(ChatProgram, AConversationContinuesInAnotherRun) {
   const std::string file = (dir_ / "context").string();
   const Outcome whole = pipe("Once upon a time\nAnd then?\n", "-n 10 --system Brief.");
   const Outcome first = pipe("Once upon a time\n", "-n 10 --system Brief. --save-cache " + file);
@@ -14,7 +13,6 @@ TEST_F(ChatProgram, AConversationGoesOnInAnotherRun) {
   const Outcome second = pipe("And then?\n", "-n 10 --load-cache " + file);
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_EQ(first.out + second.out, whole.out);
-  // and in generate
   EXPECT_EQ(first.out + generate("And then?", "-n 10 --chat --load-cache " + file).out, whole.out);
 }
 
@@ -26,7 +24,7 @@ TEST_F(ChatProgram, GenerateAnswersAMessage) {
 }
 
 TEST_F(ChatProgram, AnAnswerEndsWithTheTurn) {
-  // The model's own end-of-text token is another, so only the template tells.
+  // The model has another end-of-text token; only the template ends the turn.
   make_endless();
   put("model/chat_template.jinja", kTemplate);
   const Json json = json_of(generate("What is the pass key?", "--chat -n 400 --json"));
@@ -34,23 +32,23 @@ TEST_F(ChatProgram, AnAnswerEndsWithTheTurn) {
   EXPECT_LT(json.at("tokens").size(), 400U);
 }
 
-TEST_F(ChatProgram, GenerateGoesOnFromAContext) {
+TEST_F(ChatProgram, GenerateContinuesAContext) {
   const std::string file = (dir_ / "context").string();
   const std::string whole = generate("Once upon a time", "-n 60").out;
   const std::string first = generate("Once upon a time", "-n 25 --save-cache " + file).out;
   std::string line = "generate --quiet -m " + model_.string() + " -n 35 --load-cache " + file;
   for (const std::string& word : words({})) line += " " + word;
   EXPECT_EQ(first.substr(0, first.size() - 1) + run_lariat(line).out, whole);
-  // A prompt stands behind it, without a BOS.
+  // A prompt follows the context without a BOS.
   const Json more = json_of(run_lariat(line + " --json -p 'and then'"));
   const Json tokens =
       json_of(run_lariat("tokenize --json --no-bos --model " + model_.string() + " --text 'and then'"));
   EXPECT_EQ(more.at("prompt_tokens"), tokens.at("tokens").size());
 }
 
-// Whatever ends a text, what goes on from its context goes on behind the last token that was shown: also
-// where the context is full and has no room for it, and behind an answer of a conversation.
-TEST_F(ChatProgram, ATextGoesOnBehindItsLastToken) {
+// Whatever ended a text, a continuation of its context follows the last printed token, also after a full
+// context and after a chat answer.
+TEST_F(ChatProgram, ATextContinuesAfterItsLastToken) {
   const std::string file = (dir_ / "context").string();
   const auto tokens = [&](const std::string& prompt, const std::string& more) {
     return json_of(generate(prompt, "--json --ignore-eos " + more))["tokens"];
@@ -68,7 +66,7 @@ TEST_F(ChatProgram, ATextGoesOnBehindItsLastToken) {
     all.insert(all.end(), more.begin(), more.end());
     EXPECT_EQ(all, whole);
   }
-  // A sampled text, and one that is only put away again.
+  // A sampled text, and a text that is only saved again.
   Json sampled = tokens("Once upon a time", "--ctx 10 --temperature 2 --seed 4 --save-cache " + file);
   ASSERT_EQ(sampled.size(), 6U);
   EXPECT_EQ(rest("-n 0 --save-cache " + file)["tokens"], Json::array());
@@ -77,12 +75,12 @@ TEST_F(ChatProgram, ATextGoesOnBehindItsLastToken) {
                                .out;
   const Json typed = tokens("Once upon a time" + text.substr(0, text.size() - 1), "-n 8");
   EXPECT_EQ(rest("-n 8")["tokens"], typed);
-  // It has no room, and says so.
+  // The context is full: an error.
   generate("Once upon a time", "--ctx 10 --save-cache " + file);
   expect_error(run_lariat("generate -n 3 --ctx 10 --kv-dtype f32 --dtype f32 -m " + model_.string() +
                           " --load-cache " + file),
                1, "11 | 10 | --ctx");
-  // A text that is scored behind it has all of it before it.
+  // A scored text follows the whole context.
   const std::string other = (dir_ / "other").string();
   generate("Once upon a time", "-n 6 --save-cache " + other);
   const auto scored = [&](const std::string& context) {
@@ -116,12 +114,43 @@ TEST_F(ChatProgram, PromptsWithEscapesAndFromStdin) {
   EXPECT_EQ(run_lariat(model + R"(--escape -p 'A "b"\n\tc\u00e9\\')").out, expected);
   put("input", "A \"b\"\n\tcé\\");
   EXPECT_EQ(run_lariat(model + "--prompt-file -", dir_ / "input").out, expected);
-  // A script has begun to read the file: the rest of it is the prompt.
+  // The script has read a line of the file: the rest is the prompt.
   put("input", "a line\nA \"b\"\n\tcé\\");
   const std::string script = "{ read -r line; " + lariat_program() + " " + model + "--prompt-file -; } <" +
                              (dir_ / "input").string() + " >" + (dir_ / "out").string();
   EXPECT_EQ(std::system(script.c_str()), 0);
   EXPECT_EQ(slurp(dir_ / "out"), expected);
+}
+
+TEST_F(ChatProgram, GuessesChangeNoText) {
+  const std::string prompt = "Tom had a red ball. Tom had a red ball. Tom had a red";
+  for (const std::string more : {"-n 80", "-n 80 --chat --temperature 0.5 --seed 3", "-n 80 --stop ball"}) {
+    const Json plain = json_of(generate(prompt, "--json " + more));
+    const Json guessed = json_of(generate(prompt, "--json --lookup 7 " + more));
+    EXPECT_EQ(guessed["tokens"], plain["tokens"]) << more;
+    EXPECT_EQ(guessed["stop_reason"], plain["stop_reason"]) << more;
+    EXPECT_FALSE(plain.contains("lookup"));
+    EXPECT_GE(guessed["lookup"]["proposed"], guessed["lookup"]["accepted"]);
+    EXPECT_GT(guessed["lookup"]["accepted"], 0) << more;
+  }
+  // After a saved context, whose last page the lines share.
+  const std::string file = (dir_ / "context").string();
+  generate(prompt, "-n 0 --save-cache " + file);
+  put("lines", "{\"prompt\": \" ball. Tom had\"}\n{\"prompt\": \" car. Tom had\"}\n");
+  const auto lines = [&](const std::string& more) {
+    const std::string run = "generate --quiet --logprobs 0 -n 60 -m " + model_.string() + " --load-cache " +
+                            file + " --dtype f32 --kv-dtype f32 --prompts " + (dir_ / "lines").string() +
+                            more;
+    return run_lariat(run).out;
+  };
+  const std::string plain = lines(""), guessed = lines(" --lookup 7");
+  const auto without_counts = [](std::string text) {
+    for (size_t at = 0; (at = text.find(",\"lookup\":{")) != std::string::npos;)
+      text.erase(at, text.find('}', at) + 1 - at);
+    return text;
+  };
+  EXPECT_NE(guessed, plain);
+  EXPECT_EQ(without_counts(guessed), plain);
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-// `lariat inspect` from outside.
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -8,7 +7,7 @@ Json inspected(const std::filesystem::path& model, const std::string& options = 
   return json_of(run_lariat("inspect --json --model " + model.string() + " " + options));
 }
 
-TEST(Inspect, SaysWhatTheDemoIs) {
+TEST(Inspect, DescribesTheDemo) {
   const Json got = inspected(kDemo, "--ctx 300");
   EXPECT_EQ(got["architecture"], "LlamaForCausalLM");
   EXPECT_EQ(got["family"], "llama");
@@ -21,8 +20,7 @@ TEST(Inspect, SaysWhatTheDemoIs) {
   for (const auto& [key, value] :
        {std::pair("layers", 4), {"hidden", 256}, {"heads", 4}, {"kv_heads", 2}, {"head_dim", 64}})
     EXPECT_EQ(got[key], value) << key;
-  // The embedding, and of each of four layers q and o, k and v, gate, up and down, and two norms; one more
-  // norm.
+  // The embedding; in each of four layers q and o, k and v, gate, up and down, two norms; a final norm.
   const int64_t embedding = 2048 * 256, attention = 4 * 256 * (256 * 2 + 128 * 2), mlp = 4 * 3 * 704 * 256,
                 norms = 9 * 256, all = embedding + attention + mlp + norms;
   EXPECT_EQ(got["parameters"], Json({{"total", all}, {"per_token", all}}));
@@ -45,7 +43,7 @@ TEST(Inspect, SaysWhatTheDemoIs) {
             Json({{"weights", 2 * (all - norms)}, {"ctx", 300}, {"kv_cache", 512 * 4 * 2 * 64 * (2 + 2)}}));
 }
 
-TEST(Inspect, CountsTheExpertsThatATokenReads) {
+TEST(Inspect, CountsTheActiveExperts) {
   const Json got = inspected(kSource / "tests/golden/checkpoints/mixtral");
   EXPECT_EQ(got["experts"], Json({{"of", 8}, {"chosen", 2}}));
   EXPECT_EQ(got["parameters"]["total"].get<int64_t>() - got["parameters"]["per_token"].get<int64_t>(),
@@ -54,11 +52,11 @@ TEST(Inspect, CountsTheExpertsThatATokenReads) {
   EXPECT_EQ(got["tensors"]["head"]["BF16"]["elements"], 96 * 32);
   EXPECT_EQ(got["tensors"]["other"], Json::object());
   EXPECT_EQ(got["memory"]["ctx"], 256);
-  EXPECT_EQ(got["runs"], false);  // it has no tokenizer
+  EXPECT_EQ(got["runs"], false);  // no tokenizer
   EXPECT_TRUE(names(got["reason"].get<std::string>(), "tokenizer.json"));
 }
 
-TEST(Inspect, AModelThatDoesNotRunIsShownAllTheSame) {
+TEST(Inspect, ShowsAnUnsupportedModel) {
   const TempFolder folder;
   link_files(kDemo, folder.path / "model");
   const Json config = Json::parse(slurp(kDemo / "config.json"));
@@ -76,14 +74,13 @@ TEST(Inspect, AModelThatDoesNotRunIsShownAllTheSame) {
   const Outcome text = run_lariat("inspect --model " + (folder.path / "model").string());
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_TRUE(names(text.out, "runs | no | TwistForCausalLM"));
-  // As images' models have it.
+  // A multimodal config.
   folder.put("model/config.json",
              R"({"text_config": {"num_hidden_layers": 7, "quantization_config": {"bits": 4}}})");
   const Json inner = inspected(folder.path / "model");
   EXPECT_EQ(inner["architecture"], nullptr);
   EXPECT_EQ(inner["quantization"], "mlx");
   EXPECT_EQ(inner["layers"], 7);
-  // Weights that are not there.
   std::filesystem::remove(folder.path / "model" / "model.safetensors");
   folder.put("model/config.json", config.dump());
   const Json bare = inspected(folder.path / "model");
@@ -92,7 +89,7 @@ TEST(Inspect, AModelThatDoesNotRunIsShownAllTheSame) {
   EXPECT_FALSE(bare.contains("tensors"));
 }
 
-TEST(Inspect, ATemplateThatDoesNotRunIsAWarning) {
+TEST(Inspect, AnUnsupportedTemplateIsAWarning) {
   const TempFolder folder;
   link_files(kDemo, folder.path / "model");
   folder.put("model/chat_template.jinja", "{% raw %}x{% endraw %}");

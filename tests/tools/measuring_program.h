@@ -4,10 +4,8 @@
 #include "engine/eval/measurement_log.h"
 #include "tests/tools/program.h"
 
-// perplexity, passkey and sweep on the demo checkpoint.
 namespace lariat::test {
 
-// The data that a report draws.
 inline Json data_of(const std::filesystem::path& report) {
   const std::string page = slurp(report), open = "id=\"data\">";
   const size_t begin = page.find(open) + open.size();
@@ -18,7 +16,7 @@ class MeasuringTest : public FolderTest {
  protected:
   std::string model() const { return " --model " + model_.string(); }
   std::string file(const std::string& name) const { return (dir_ / name).string(); }
-  // A sweep small enough for a test, without anything that depends on how fast the machine is.
+  // A small sweep whose results do not depend on the machine's speed.
   std::string small_sweep(const std::string& report) const {
     return "sweep" + model() + " --file " + text_.string() + " --report " + file(report) +
            " --scalings none,linear,yarn,dynamic-yarn --lengths 256,640 --depths 0,1"
@@ -38,7 +36,7 @@ class MeasuringTest : public FolderTest {
   std::filesystem::path model_ = kDemo, text_ = model_ / "heldout.txt";
 };
 
-// Short runs, which sanitizers execute as well.
+// Short runs, also for sanitizers.
 using MeasuringErrors = MeasuringTest;
 
 }  // namespace lariat::test

@@ -1,4 +1,3 @@
-// --save-cache and --load-cache of perplexity, as a user types them.
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -23,7 +22,7 @@ class PerplexityCache : public FolderTest {
   const fs::path context_ = dir_ / "context";
 };
 
-TEST_F(PerplexityCache, ATextBehindASavedContext) {
+TEST_F(PerplexityCache, ATextAfterASavedContext) {
   const std::string save = "--save-cache " + context_.string(), load = "--load-cache " + context_.string();
   const auto first = json("first.txt", save), alone = json("second.txt", "--save-cache /dev/null");
   const int64_t n = first["results"][0]["ctx"];
@@ -33,17 +32,17 @@ TEST_F(PerplexityCache, ATextBehindASavedContext) {
   const auto behind = json("second.txt", load);
   EXPECT_EQ(behind["context_tokens"], n);
   EXPECT_EQ(behind["results"][0]["tokens"], behind["results"][0]["ctx"].get<int64_t>() - n);
-  // A text is predicted better behind what comes before it.
+  // The preceding context lowers the text's loss.
   EXPECT_LT(behind["results"][0]["nll"].get<double>(), alone["results"][0]["nll"].get<double>());
   EXPECT_EQ(slurp(context_), saved);
-  // Onto itself: the context grows.
+  // Saves over the loaded file: the context grows.
   const auto grown = json("second.txt", load + " " + save);
   EXPECT_EQ(grown["results"], behind["results"]);
   EXPECT_EQ(json("second.txt", load)["context_tokens"], behind["results"][0]["ctx"]);
 }
 
-// Hours of measuring are not lost to a disk that is full at the end.
-TEST_F(PerplexityCache, AFailedSaveComesBehindTheResults) {
+// Results are printed before a save fails on a full disk.
+TEST_F(PerplexityCache, AFailedSaveFollowsTheResults) {
   Outcome outcome = run("first.txt", "--save-cache /dev/full --json");
   const auto printed = Json::parse(outcome.out);
   EXPECT_EQ(printed, json("first.txt", "--save-cache " + context_.string()));
@@ -51,10 +50,9 @@ TEST_F(PerplexityCache, AFailedSaveComesBehindTheResults) {
   expect_error(outcome, 1, "/dev/full");
 }
 
-// Each part is saved with its BOS, which later ones lose unless they keep it. All in f32: what parts miss of
-// each other changes this text by 2.4e-4 of its nll, and the rounding of products in bf16, which differs
-// between processors, by as much.
-TEST_F(PerplexityCache, ATextBehindJoinedContexts) {
+// Each part is saved with its BOS; later parts drop the BOS by default. f32 throughout: missing attention
+// between parts changes this text's nll by 2.4e-4, as much as bf16 products differ between processors.
+TEST_F(PerplexityCache, ATextAfterJoinedContexts) {
   const std::string text = slurp(kDemo / "heldout.txt");
   put("a.txt", text.substr(0, 600));
   put("b.txt", text.substr(600, 600));
@@ -72,7 +70,7 @@ TEST_F(PerplexityCache, ATextBehindJoinedContexts) {
   EXPECT_EQ(rotate["context_tokens"], anew["context_tokens"]);
   EXPECT_NEAR(nll(behind("recompute=100000")), nll(anew), 1e-6 * nll(anew));
   EXPECT_GT(std::abs(nll(rotate) - nll(anew)), 1e-4 * nll(anew));
-  EXPECT_LT(nll(rotate), 2 * nll(anew)) << "it is a text that the model can go on with";
+  EXPECT_LT(nll(rotate), 2 * nll(anew)) << "the model can continue the text";
 }
 
 }  // namespace

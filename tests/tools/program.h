@@ -11,7 +11,6 @@
 
 #include "tests/test_util.h"
 
-// Runs the built program as a user would.
 namespace lariat::test {
 
 using Json = nlohmann::ordered_json;
@@ -23,7 +22,6 @@ struct Outcome {
   std::string out, err;
 };
 
-// A fresh empty folder for the running test.
 inline std::filesystem::path fresh_dir() {
   const auto* info = testing::UnitTest::GetInstance()->current_test_info();
   std::string name = std::string(info->test_suite_name()) + "." + info->name();
@@ -34,7 +32,7 @@ inline std::filesystem::path fresh_dir() {
   return dir;
 }
 
-// arguments: as typed in a shell, quoted where needed. input: a file that is its standard input.
+// arguments: shell syntax. input: file for standard input.
 inline Outcome run_lariat(const std::string& arguments, const std::filesystem::path& input = "/dev/null") {
   const TempFolder folder;
   const auto out = folder.path / "out", err = folder.path / "err";
@@ -48,13 +46,12 @@ inline Outcome run_lariat(const std::string& arguments, const std::filesystem::p
   return outcome;
 }
 
-// The object that a run prints which succeeds.
 inline Json json_of(const Outcome& outcome) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   return Json::parse(outcome.out);
 }
 
-// Exactly one line on stderr that starts as the contract says and names the words; nothing on stdout.
+// Expects one stderr line with the standard prefix and these words, and an empty stdout.
 inline void expect_error(const Outcome& outcome, int code, std::string_view words) {
   EXPECT_EQ(outcome.code, code) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("lariat: error: ", 0), 0U) << outcome.err;

@@ -1,12 +1,11 @@
-// Commands that are refused or taken, row by row of refusals.tsv and accepted.tsv: a newcomer types these.
-// Checks exit codes and the files, options and values that a line names, never its wording.
+// Refused and accepted commands: rows of refusals.tsv and accepted.tsv. Checks exit codes and the named
+// files, options and values, never the wording.
 #include "models/io/json_fields.h"
 #include "tests/tools/spoiled.h"
 
 namespace lariat::test {
 namespace {
 
-// The cells of the rows of a table in this folder.
 std::vector<std::vector<std::string>> rows_of(const char* table) {
   std::vector<std::vector<std::string>> rows;
   std::ifstream in(kSource / "tests" / "tools" / table);
@@ -19,8 +18,8 @@ std::vector<std::vector<std::string>> rows_of(const char* table) {
   return rows;
 }
 
-// Shell functions for the rows: spoil makes `bad` of `good`, with a file rewritten or, without a text,
-// taken out; change makes it with a file that sed has changed.
+// Shell functions for the rows: spoil copies `good` to `bad` and rewrites a file, or removes it if no text is
+// given; change edits a file of the copy with sed.
 constexpr const char* kShell = R"(lariat() {{ {} "$@"; }}
 spoil() {{ rm -rf bad; cp -r good bad; rm -f "bad/$1"; [ $# = 1 ] || printf "$2" >"bad/$1"; }}
 change() {{ rm -rf bad; cp -r good bad; LC_ALL=C sed "$2" "good/$1" >"bad/$1"; }}
@@ -48,7 +47,7 @@ class Commands : public FolderTest {
     for (const char* name : {"lfs/model.safetensors", "lfs-config/config.json",
                              "lfs-tokenizer/tokenizer.model", "lfs-json/tokenizer.json"})
       put(name, pointer);
-    // No links into the repository: these may be written over if a command is not refused.
+    // Copies, not links: a command that is wrongly accepted may overwrite them.
     for (const char* name : {"model.safetensors", "config.json", "tokenizer.model", "heldout.txt"})
       put(fmt::format("own/{}", name), slurp(kDemo / name).substr(0, 10000));
     for (const char* name : {"config.json", "model.safetensors"})
@@ -76,12 +75,12 @@ class Commands : public FolderTest {
       EXPECT_EQ(type(fmt::format("lariat generate -m demo -f once.txt -n 0 --save-cache {}", context)).code,
                 0);
   }
-  static std::string wide(const std::string& ascii) {  // UTF-16, little end first, without a mark
+  static std::string wide(const std::string& ascii) {  // UTF-16, little-endian, without a mark
     std::string bytes;
     for (const char c : ascii) bytes.append({c, '\0'});
     return bytes;
   }
-  // A line as it is typed in a shell that stands in the folder.
+  // Runs a shell command line in the folder.
   Outcome type(const std::string& line) const {
     logs_.put("typed.sh", fmt::format(fmt::runtime(kShell), lariat_program(), line));
     const std::string logs = logs_.path.string();
@@ -89,7 +88,6 @@ class Commands : public FolderTest {
         fmt::format("cd {0} && sh {1}/typed.sh >{1}/out 2>{1}/err </dev/null", dir_.string(), logs).c_str());
     return {WEXITSTATUS(status), slurp(logs_.path / "out"), slurp(logs_.path / "err")};
   }
-  // All files, and when each was written.
   std::map<fs::path, fs::file_time_type> files() const {
     std::map<fs::path, fs::file_time_type> all;
     for (const auto& entry : fs::recursive_directory_iterator(dir_))
@@ -100,7 +98,7 @@ class Commands : public FolderTest {
   const TempFolder logs_;
 };
 
-TEST_F(Commands, AreRefusedWithWhatIsWrong) {
+TEST_F(Commands, AreRefusedWithTheReason) {
   for (const auto& row : rows_of("refusals.tsv")) {
     SCOPED_TRACE(row[0]);
     const int code = std::stoi(row[1]);
@@ -109,11 +107,11 @@ TEST_F(Commands, AreRefusedWithWhatIsWrong) {
     expect_error(outcome, code, row[2]);
     if (code == 1) continue;
     EXPECT_TRUE(names(outcome.err, "--help"));
-    EXPECT_TRUE(files() == before || row[0].ends_with("> new.svg")) << "wrong usage writes nothing";
+    EXPECT_TRUE(files() == before || row[0].ends_with("> new.svg")) << "usage errors write nothing";
   }
 }
 
-TEST_F(Commands, AreTakenWithAWarningAtMost) {
+TEST_F(Commands, AreAcceptedWithAWarningAtMost) {
   for (const auto& row : rows_of("accepted.tsv")) {
     SCOPED_TRACE(row[0]);
     const Outcome outcome = type(row[0]);
@@ -125,9 +123,9 @@ TEST_F(Commands, AreTakenWithAWarningAtMost) {
   }
 }
 
-// A file that may not grow ends the run behind the text, which is on the terminal's last line then.
-TEST_F(Commands, AnErrorBehindATextBeginsALine) {
-  // Too little for a context, and enough for the file that some OpenMP libraries begin with.
+// A file size limit ends the run after the text's last, unfinished line.
+TEST_F(Commands, AnErrorAfterATextStartsANewLine) {
+  // Too small for a context, enough for the startup file of some OpenMP libraries.
   const Outcome outcome = type(
       "(trap '' XFSZ; ulimit -f 8; lariat generate -m demo -p 'Once upon a time' -n 3 --save-cache x) 2>&1 | "
       "cat");

@@ -1,4 +1,3 @@
-// The files that perplexity, passkey and sweep write, and the settings that they name.
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -34,8 +33,8 @@ TEST_F(MeasuringErrors, EveryRowOfAPasskeyRunNamesItsSetting) {
   EXPECT_TRUE(holds(slurp(dir_ / "out.csv"), ",2.0,demo,BF16,bf16,k=f16 v=bf16,noise,multikey,\n"));
 }
 
-// Only an earlier log is renamed: not another file, not a device, and a link stays one.
-TEST_F(MeasuringErrors, ResultsNeverReplaceWhatIsNoLog) {
+// Renames only earlier logs: no other file or device; a link stays a link.
+TEST_F(MeasuringErrors, ResultsNeverReplaceOtherFiles) {
   namespace fs = std::filesystem;
   const std::string sweep = "sweep" + model() +
                             " --scalings none --lengths 64 --max-tokens 100 --no-growing"
@@ -68,7 +67,7 @@ TEST_F(MeasuringErrors, ResultsNeverReplaceWhatIsNoLog) {
   expect_error(run_lariat(perplexity + file("null") + " --resume"), 1, "null: ");
 }
 
-TEST_F(MeasuringErrors, AFileThatIsAskedForIsWrittenOrRefused) {
+TEST_F(MeasuringErrors, ARequestedFileIsWrittenOrRefused) {
   const std::string against = "perplexity" + model() + " --file " + text_.string() +
                               " --max-tokens 300 -c 128 --against same --against-quantize q8 ";
   const std::string sweep = "sweep" + model() + " --report " + file("x.html") + " --device cpu ";

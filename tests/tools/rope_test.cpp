@@ -1,4 +1,3 @@
-// `lariat rope` from outside, as scripts use it.
 #include "models/config.h"
 #include "tests/tools/program.h"
 
@@ -19,7 +18,7 @@ std::string config(const std::string& name) { return (kSource / "configs" / name
 
 const std::string kHead = "--head-dim 128 --rope-theta 10000 --rope-original-ctx 4096 ";
 
-TEST(RopeCommand, JsonHoldsTheFrequenciesOfTheLength) {
+TEST(RopeCommand, JsonHasTheFrequenciesOfTheLength) {
   const std::string dynamic = kHead + "--rope-scaling dynamic --rope-factor 2 --length 6000";
   Json got = rope_json(dynamic);
   RopeScaling scaling;
@@ -27,7 +26,7 @@ TEST(RopeCommand, JsonHoldsTheFrequenciesOfTheLength) {
   scaling.type = RopeType::kDynamic;
   scaling.factor = 2.0;
   scaling.original_ctx = scaling.max_position_embeddings = 4096;
-  // What the table shows of each pair.
+  // The table's columns for each pair.
   const auto after = rope_frequencies(scaling, 6000).inv_freq, before = rope_unscaled(scaling).inv_freq;
   for (size_t i = 0; i < before.size(); ++i) {
     EXPECT_DOUBLE_EQ(got["ratio"][i], after[i] / before[i]);
@@ -57,7 +56,7 @@ TEST(RopeCommand, JsonHoldsTheFrequenciesOfTheLength) {
             rope_frequencies(scaling, rope_step_length(scaling, 6000, 4)).inv_freq);
 }
 
-TEST(RopeCommand, AModelBringsItsOwnScaling) {
+TEST(RopeCommand, UsesTheModelsScaling) {
   const Json got = rope_json("--model " + config("llama-3.1-8b.json"));
   EXPECT_EQ(got["type"], "llama3");
   EXPECT_EQ(got["original_ctx"], 8192);
@@ -74,7 +73,7 @@ TEST(RopeCommand, AModelBringsItsOwnScaling) {
   EXPECT_NEAR(preset["attention_factor"].get<double>(), 1.1386294361, 1e-9);
 }
 
-TEST(RopeCommand, AModelBringsItsOwnPositionMethod) {
+TEST(RopeCommand, UsesTheModelsPositionMethod) {
   Json own = Json::parse(slurp(kSource / "tests/golden/checkpoints/qwen2/config.json"));
   own["dual_chunk_attention_config"] = {{"chunk_size", 32},
                                         {"local_size", 8},
@@ -106,14 +105,13 @@ TEST(RopeCommand, TheTableCountsItsPairs) {
   }
 }
 
-TEST(RopeCommand, DrawsAPictureBesideTheJson) {
+TEST(RopeCommand, DrawsAPictureWithTheJson) {
   const TempFolder folder;
   const fs::path svg = folder.path / "rope.svg";
   const Outcome outcome = rope(kHead + "--rope-scaling ntk --rope-factor 4 --json --svg " + svg.string());
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(nlohmann::json::accept(outcome.out));
   EXPECT_EQ(slurp(svg).rfind("<svg ", 0), 0U);
-  // A part of it.
   const std::vector<std::string> titles = {"Wavelengths", "Long-range decay"};
   for (const auto& [part, title] : {std::pair("frequencies", 0), {"decay", 1}}) {
     EXPECT_EQ(rope(kHead + "--svg " + svg.string() + " --only " + part).code, 0);

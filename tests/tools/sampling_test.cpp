@@ -1,4 +1,4 @@
-// A checkpoint's generation_config.json shapes the texts that are written, and the command line wins over it.
+// A checkpoint's generation_config.json sets sampling defaults; command line options override them.
 #include "tests/tools/chat_program.h"
 
 namespace lariat::test {
@@ -14,7 +14,7 @@ class SamplingProgram : public ChatProgram {
   Json golden_ = Json::parse(slurp(kSource / "tests" / "golden" / "generation.json"));
 };
 
-TEST_F(SamplingProgram, GreedyTextIsThatOfTransformers) {
+TEST_F(SamplingProgram, GreedyTextEqualsTransformers) {
   for (const Json& one : golden_["greedy"]) {
     ask_for(one["file"]);
     const Json json = written("");
@@ -32,7 +32,7 @@ TEST_F(SamplingProgram, TheCommandLineWins) {
   EXPECT_EQ(written("--repetition-penalty 1")["sampling"]["repetition_penalty"], 1.0);
 }
 
-TEST_F(SamplingProgram, GenerateSamplesOnlyWhenItIsToldTo) {
+TEST_F(SamplingProgram, GenerateSamplesOnlyOnRequest) {
   const Json plain = written("");
   ask_for({{"eos_token_id", 2}, {"do_sample", true}, {"temperature", 0.7}, {"top_p", 0.9}});
   EXPECT_EQ(written("")["tokens"], plain["tokens"]);
@@ -46,7 +46,7 @@ TEST_F(SamplingProgram, GenerateSamplesOnlyWhenItIsToldTo) {
   EXPECT_EQ(written("--sampling model --top-k 3")["sampling"]["top_k"], 3);
 }
 
-TEST_F(SamplingProgram, ChatSamplesAsTheModelAsksFor) {
+TEST_F(SamplingProgram, ChatUsesTheModelsSampling) {
   ask_for({{"eos_token_id", 2}, {"do_sample", true}, {"temperature", 0.7}, {"repetition_penalty", 1.2}});
   const auto answer = [&](const std::string& more) {
     return json_of(pipe("Once upon a time\n", "-n 20 --json " + more));
@@ -61,7 +61,7 @@ TEST_F(SamplingProgram, ChatSamplesAsTheModelAsksFor) {
   EXPECT_EQ(answer("")["tokens"], greedy["tokens"]);
 }
 
-TEST_F(SamplingProgram, TextsThatEndOne) {
+TEST_F(SamplingProgram, StopStrings) {
   ask_for({{"eos_token_id", 2}, {"stop_strings", {"friend"}}});
   const Json json = written("");
   EXPECT_EQ(json["stop_reason"], "stop");
@@ -69,8 +69,7 @@ TEST_F(SamplingProgram, TextsThatEndOne) {
   EXPECT_TRUE(names(written("--stop Ella")["text"].get<std::string>(), "friend"));
 }
 
-// In either file.
-TEST_F(SamplingProgram, WhatNobodyUsesMayBeWrong) {
+TEST_F(SamplingProgram, UnusedSettingsMayBeInvalid) {
   const Json plain = written(""), config = Json::parse(slurp(model_ / "config.json"));
   put("text", slurp(kDemo / "heldout.txt").substr(0, 300));
   const std::string measure =
@@ -107,8 +106,8 @@ TEST_F(SamplingProgram, WhatNobodyUsesMayBeWrong) {
   EXPECT_EQ(written("--stop % --repetition-penalty 1")["tokens"], plain["tokens"]);
 }
 
-// A published shape: the right numbers are transformers', with weights in f32 and sums in f64.
-TEST_F(SamplingProgram, AModelWhoseKeysVllmWrote) {
+// A published format; expected numbers are transformers', with f32 weights and f64 sums.
+TEST_F(SamplingProgram, AModelWithVllmsKeys) {
   const fs::path model = shared_dir() / "cases" / "sampling-keys";
   LARIAT_NEEDS(model);
   const std::string of_model = fmt::format("-m {} --kv-dtype f32 --json ", model.string());
@@ -122,9 +121,8 @@ TEST_F(SamplingProgram, AModelWhoseKeysVllmWrote) {
   EXPECT_EQ(sampled["sampling"]["top_k"], 5);
 }
 
-// A special token is not shown, and ends a text all the same; from either configuration, alone and with text
-// around it.
-TEST_F(SamplingProgram, ASpecialTokenEndsOne) {
+// A special token is not printed but ends a text: from either configuration, alone and within text.
+TEST_F(SamplingProgram, ASpecialTokenEndsAText) {
   put("model/tokenizer_config.json", R"({"additional_special_tokens": ["."]})");
   const Json whole = written("");
   const Json dot = json_of(run_lariat("tokenize --no-bos --json --text . -m " + model_.string()))["tokens"];
@@ -159,7 +157,7 @@ TEST_F(SamplingProgram, ASpecialTokenEndsOne) {
   EXPECT_EQ(answer["tokens"].back(), dot[0]);
 }
 
-TEST_F(SamplingProgram, WarningsAreForWhoWritesAText) {
+TEST_F(SamplingProgram, OnlyGeneratingCommandsWarn) {
   ask_for({{"eos_token_id", 2}, {"num_beams", 4}, {"strange", 1}});
   const std::string model = "-m " + model_.string() + " ",
                     err = run_lariat("generate -n 2 -p x " + model).err,
@@ -172,7 +170,7 @@ TEST_F(SamplingProgram, WarningsAreForWhoWritesAText) {
   EXPECT_EQ(run_lariat("logits --tokens 1 --out " + (dir_ / "out").string() + " " + model).err, "");
 }
 
-TEST_F(SamplingProgram, OptionsOfSamplingCountWhereTheModelAsksForIt) {
+TEST_F(SamplingProgram, SamplingOptionsApplyIfTheModelSamples) {
   ask_for({{"do_sample", true}});
   EXPECT_EQ(run_lariat("generate -n 2 -p x --top-p 0.5 --sampling model -m " + model_.string()).err, "");
 }

@@ -1,4 +1,4 @@
-// lariat score and generate --prompts: a line for each line of a file.
+// lariat score and generate --prompts: one output line per input line.
 #include <regex>
 
 #include "tests/tools/chat_program.h"
@@ -31,7 +31,7 @@ class JsonLineProgram : public ChatProgram {
   }
 };
 
-TEST_F(JsonLineProgram, ScoresLineByLine) {
+TEST_F(JsonLineProgram, ScoresEachLine) {
   const Outcome outcome = score(
       "\xEF\xBB\xBF{\"prompt\": \"Once upon a time\", \"continuation\": \", there lived\"}\r\n\n"
       "{\"prompt\": \"Once upon a \", \"choices\": [\"pass key\", \"time, there\"], \"id\": 7}",
@@ -57,14 +57,14 @@ TEST_F(JsonLineProgram, ScoresLineByLine) {
   EXPECT_EQ(lines[1].at("id"), 7);
   EXPECT_EQ(lines[1].at("best"), 1);
   EXPECT_EQ(lines[1].at("best_per_byte"), 1);
-  // The space belongs to the choice's first token, and not to its bytes.
+  // The space belongs to the choice's first token, but not to its bytes.
   const Json& second = lines[1].at("choices")[1];
   EXPECT_EQ(second.at("tokens")[0], 450);
   EXPECT_EQ(second.at("per_byte").get<double>(), second.at("sum").get<double>() / 11);
 }
 
-// Floats: alone as among others. Integers: a warning says what to do about it.
-TEST_F(JsonLineProgram, ALineAloneIsScoredAsAmongOthers) {
+// Float weights: a line scores the same alone and among others. Integers: a warning suggests an option.
+TEST_F(JsonLineProgram, ALineScoresTheSameAloneAndAmongOthers) {
   const std::string text = slurp(kDemo / "heldout.txt");
   std::string lines, last;
   for (size_t i = 0; i < 8; ++i) {
@@ -122,8 +122,8 @@ TEST_F(JsonLineProgram, BadLinesAreNamedAndTheRestIsScored) {
   EXPECT_TRUE(names(line, "lariat: error: | lines.jsonl | 9"));
 }
 
-// The closing line counts: a beginning that all lines share is read once.
-TEST_F(JsonLineProgram, AThousandLinesReadTheirPromptOnce) {
+// Statistics of the last line: the common prefix is prefilled once.
+TEST_F(JsonLineProgram, AThousandLinesPrefillTheirPromptOnce) {
   const std::string text = slurp(kDemo / "heldout.txt").substr(0, 1500);
   std::string lines;
   for (int i = 0; i < 1000; ++i)
@@ -132,18 +132,18 @@ TEST_F(JsonLineProgram, AThousandLinesReadTheirPromptOnce) {
   EXPECT_EQ(outcome.code, 0);
   const Json tokens = json_of(run_lariat("tokenize --json -m " + model_.string() + " --text '" + text + "'"));
   const auto prompt = static_cast<int>(tokens.at("tokens").size());
-  // A machine that is busy is told of before.
+  // On a busy machine a warning precedes the last line.
   std::istringstream last(
       std::regex_replace(outcome.err.substr(outcome.err.rfind("lariat: ")), std::regex("[^0-9]+"), " "));
   int line_count = 0, continuations = 0, read = 0, shared = 0;
   last >> line_count >> continuations >> read >> shared;
   EXPECT_EQ(line_count, 1000) << outcome.err;
   EXPECT_GE(read, prompt);
-  EXPECT_LE(read, prompt + 40);  // its last token again in each of 16 groups, for what it says
+  EXPECT_LE(read, prompt + 40);  // the last token runs again in each of 16 groups
   EXPECT_GE(read + shared, 1000 * prompt);
 }
 
-TEST_F(JsonLineProgram, ScoresBehindASavedContextAndWithoutABos) {
+TEST_F(JsonLineProgram, ScoresAfterASavedContextAndWithoutABos) {
   const std::string file = (dir_ / "context").string();
   ASSERT_EQ(generate("Once upon a time", "-n 0 --save-cache " + file).code, 0);
   const auto behind =
@@ -152,12 +152,12 @@ TEST_F(JsonLineProgram, ScoresBehindASavedContextAndWithoutABos) {
   const auto bare =
       json_lines(score(R"({"prompt": "Once upon a time", "continuation": ", there"})", "--no-bos").out);
   EXPECT_EQ(behind[0].at("tokens").size(),
-            whole[0].at("tokens").size() + 1);  // the tokenizer's space in front
+            whole[0].at("tokens").size() + 1);  // the tokenizer's leading space
   EXPECT_EQ(bare[0].at("tokens"), whole[0].at("tokens"));
   EXPECT_NE(bare[0].at("logprobs"), whole[0].at("logprobs"));
 }
 
-TEST_F(JsonLineProgram, WritesToEachPromptWhatItWritesAlone) {
+TEST_F(JsonLineProgram, GeneratesTheSameForEachPromptAlone) {
   const std::vector<std::string> texts = {"Once upon a time", "The old king", "Her mother said", "a",
                                           "One day, a boy"};
   std::string lines;
@@ -186,7 +186,7 @@ TEST_F(JsonLineProgram, WritesToEachPromptWhatItWritesAlone) {
   }
 }
 
-TEST_F(JsonLineProgram, PromptsAreMessagesOrStandBehindAContext) {
+TEST_F(JsonLineProgram, PromptsAreMessagesOrFollowAContext) {
   const std::string messages = R"({"messages": [{"role": "user", "content": "Hello"}]})";
   const auto asked = json_lines(prompts(messages + "\n{\"prompt\": \"Hello\"}", "--chat -n 12").out);
   ASSERT_EQ(asked.size(), 2U);
@@ -203,7 +203,7 @@ TEST_F(JsonLineProgram, PromptsAreMessagesOrStandBehindAContext) {
   EXPECT_EQ(behind[1].at("tokens"), json_of(generate(" but", load + " --json")).at("tokens"));
 }
 
-TEST_F(JsonLineProgram, KeysThatNobodyReadsAreRefused) {
+TEST_F(JsonLineProgram, UnknownKeysAreRefused) {
   const std::string good = R"({"prompt": "Once", "id": "a"})";
   for (const char* key : {"max_tokens", "stop", "temperature", "messagez"}) {
     Json line = {{"prompt", "Once"}, {key, 1}};
@@ -220,7 +220,7 @@ TEST_F(JsonLineProgram, KeysThatNobodyReadsAreRefused) {
   }
 }
 
-TEST_F(JsonLineProgram, FirstTokensAndTokensOfAFile) {
+TEST_F(JsonLineProgram, FirstTokensAndTokensFiles) {
   const std::string model = " -m " + model_.string() + " ";
   const Json all = json_of(run_lariat("tokenize --json" + model + "--text 'Once upon a time, there'"));
   const Json some =

@@ -6,7 +6,7 @@
 
 #include "tests/tools/program.h"
 
-// A checkpoint that is damaged, foreign or made to hurt: what the program says of it is one line.
+// A damaged, unsupported or hostile checkpoint gives a one-line error.
 namespace lariat::test {
 
 namespace fs = std::filesystem;
@@ -15,7 +15,7 @@ inline const fs::path kGoldens = source_dir() / "tests" / "golden";
 inline const std::string kLogits = "logits --device cpu -m {0} --tokens 1,2,3 --out {0}/out";
 inline const std::string kTokenize = "tokenize -m {0} --text x";
 
-// A good checkpoint and tokenizer, in a folder of their own, that a test spoils.
+// A valid checkpoint and tokenizer in a new folder, for a test to damage.
 struct Spoiled : TempFolder {
   Spoiled() {
     copy("checkpoints/llama_gqa", {"config.json", "model.safetensors"});
@@ -32,7 +32,6 @@ struct Spoiled : TempFolder {
     all[Json::json_pointer(pointer)] = value;
     put(name, all.dump());
   }
-  // The header and the data of the weights.
   std::pair<Json, std::string> weights() const {
     const std::string bytes = slurp(dir / "model.safetensors");
     uint64_t length = 0;
@@ -43,7 +42,7 @@ struct Spoiled : TempFolder {
     const uint64_t length = header.size();
     put("model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
   }
-  // The tokenizer cuts texts into the matches of this pattern.
+  // Makes the tokenizer split texts into matches of this pattern.
   void split_by(const char* pattern) const {
     const Json split = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
     change("tokenizer.json", "/pre_tokenizer",
@@ -51,7 +50,7 @@ struct Spoiled : TempFolder {
             {"pretokenizers",
              {split, {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}});
   }
-  // Makes a file long without giving it bytes; false where the file system cannot.
+  // Extends a file sparsely; false if the file system cannot.
   bool stretch(const char* name, uint64_t bytes) const {
     return ::truncate((dir / name).c_str(), static_cast<off_t>(bytes)) == 0;
   }

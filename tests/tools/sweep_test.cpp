@@ -6,16 +6,14 @@
 #include "tests/tools/measuring_program.h"
 #include "tools/measuring.h"
 
-// perplexity, passkey and sweep as a user runs them.
 namespace lariat::test {
 namespace {
 
-// Compares perplexities with those of transformers, in float32 with float64 sums. `folder` holds the model
-// and the text.
+// Compares perplexities with transformers' (float32, float64 sums). `folder` holds the model and text.
 void expect_golden_perplexity(const Json& golden, const std::filesystem::path& folder) {
   const std::string model = (folder / golden["model"].get<std::string>()).string(),
                     text = (folder / golden["text"].get<std::string>()).string();
-  std::map<std::string, std::vector<Json>> runs;  // one for all lengths of window, by its options
+  std::map<std::string, std::vector<Json>> runs;  // by options; one run for all window lengths
   for (const auto& expected : golden["results"]) {
     std::string options = " --method " + expected["method"].get<std::string>();
     if (!expected["stride"].is_null()) options += " --stride " + expected["stride"].dump();
@@ -37,7 +35,7 @@ void expect_golden_perplexity(const Json& golden, const std::filesystem::path& f
     ASSERT_EQ(results.size(), expectations.size());
     for (size_t i = 0; i < results.size(); ++i) {
       for (const char* key : {"ctx", "tokens"}) EXPECT_EQ(results[i][key], expectations[i][key]);
-      Json stride = expectations[i]["stride"];  // as it was asked for
+      Json stride = expectations[i]["stride"];  // the requested stride
       if (!stride.is_null())
         stride = std::min(stride.get<int64_t>(), expectations[i]["ctx"].get<int64_t>() - 1);
       EXPECT_EQ(results[i]["stride"], stride);
@@ -49,18 +47,18 @@ void expect_golden_perplexity(const Json& golden, const std::filesystem::path& f
   }
 }
 
-TEST_F(MeasuringTest, PerplexityEqualsTheGolden) {
+TEST_F(MeasuringTest, PerplexityEqualsTransformers) {
   expect_golden_perplexity(Json::parse(slurp(kSource / "tests/golden/demo/perplexity.json")), kSource);
 }
 
-TEST_F(MeasuringTest, PerplexityOfStories260KEqualsTheGolden) {
+TEST_F(MeasuringTest, PerplexityOfStories260KEqualsTransformers) {
   const Json golden = Json::parse(slurp(kSource / "tests/golden/perplexity.json"));
   LARIAT_NEEDS(shared_dir() / golden["model"].get<std::string>());
   LARIAT_NEEDS(shared_dir() / golden["text"].get<std::string>());
   expect_golden_perplexity(golden, shared_dir());
 }
 
-TEST_F(MeasuringTest, EveryTaskKeepsItsContract) {
+TEST_F(MeasuringTest, EveryTaskReportsConsistentResults) {
   for (const char* task : {"passkey", "multikey", "multivalue", "multiquery", "tracking"}) {
     SCOPED_TRACE(task);
     const bool passkey = std::string_view(task) == "passkey";
@@ -79,7 +77,7 @@ TEST_F(MeasuringTest, EveryTaskKeepsItsContract) {
         const std::string text = answer["answer"];
         size_t held = 0;
         for (const std::string one : answer["expected"]) held += text.find(one) != std::string::npos ? 1 : 0;
-        if (passkey) held = answer["correct"] ? 1 : 0;  // by a rule of its own
+        if (passkey) held = answer["correct"] ? 1 : 0;  // by a separate rule
         EXPECT_EQ(answer["found"].size(), held) << answer;
         EXPECT_DOUBLE_EQ(answer["recall"], static_cast<double>(held) / answer["expected"].size());
         EXPECT_EQ(answer["correct"], held == answer["expected"].size());
@@ -98,7 +96,7 @@ TEST_F(MeasuringTest, EveryTaskKeepsItsContract) {
   }
 }
 
-TEST_F(MeasuringTest, ASweepOfATaskAddsUpRecallAndIsNotContinuedWithAnotherText) {
+TEST_F(MeasuringTest, ATaskSweepSumsRecallAndRefusesAnotherText) {
   const std::string common =
       "sweep" + model() + " --report " + file("task.html") +
       " --scalings none --lengths 900 --depths 0.5 --trials 2 --no-speed"
@@ -114,7 +112,7 @@ TEST_F(MeasuringTest, ASweepOfATaskAddsUpRecallAndIsNotContinuedWithAnotherText)
   expect_error(run_lariat(common + file("hay.txt") + " --resume"), 1, "passkey.haystack.fingerprint");
 }
 
-TEST_F(MeasuringTest, SweepWritesAReportThatSaysWhoWon) {
+TEST_F(MeasuringTest, SweepWritesAReportWithTheWinner) {
   const Outcome outcome = run_lariat(small_sweep("out.html"));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(names(outcome.out, "512"));
@@ -129,14 +127,14 @@ TEST_F(MeasuringTest, SweepWritesAReportThatSaysWhoWon) {
     EXPECT_TRUE(record.kind() != Kind::kPerplexity || json["tokens"] == 1000) << json;
     EXPECT_TRUE(record.kind() != Kind::kPasskey || json["trials"] == 2) << json;
   }
-  // Again, without --resume: the earlier results are kept aside.
+  // A second run without --resume keeps the earlier results in another file.
   const Outcome again = run_lariat(small_sweep("out.html") + " --no-growing --no-passkey");
   EXPECT_TRUE(names(again.err, "out.jsonl.old | --resume"));
   EXPECT_EQ(comparable(dir_ / "out.jsonl.old").size(), 5U + 4U * 2 * 3);
 }
 
-// More columns and lengths are added to what is known; fewer are a part of it; other settings begin again.
-TEST_F(MeasuringTest, ASweepIsExtendedAndJoined) {
+// Adds columns and lengths to known results; fewer select a subset; other settings start again.
+TEST_F(MeasuringTest, ASweepIsExtendedAndMerged) {
   const auto sweep = [&](const std::string& name, const std::string& options) {
     const Outcome outcome =
         run_lariat("sweep" + model() + " --file " + text_.string() + " --report " + file(name) +
@@ -182,13 +180,13 @@ TEST_F(MeasuringTest, ShardsMergeToTheReportOfOneProcess) {
   EXPECT_NE(half.err, "");
   ASSERT_EQ(run_lariat(small_sweep("parts.html") + " --shard 1/2").code, 0);
   EXPECT_EQ(comparable(a).size() + comparable(b).size(), comparable(dir_ / "whole.jsonl").size());
-  EXPECT_EQ(slurp(dir_ / "parts.html"), slurp(dir_ / "whole.html"));  // the last shard wrote it by itself
+  EXPECT_EQ(slurp(dir_ / "parts.html"), slurp(dir_ / "whole.html"));  // the last shard wrote it
   ASSERT_EQ(run_lariat("sweep --merge " + a + " " + b + " --report " + file("merged.html")).code, 0);
   EXPECT_EQ(slurp(dir_ / "merged.html"), slurp(dir_ / "whole.html"));
 }
 
-// A log that ends anywhere, in the middle of a line too, is gone on with, and what comes of it is the same.
-TEST_F(MeasuringTest, PasskeysGoOnWithEachPromptThatWasAnswered) {
+// A log truncated anywhere, also within a line, resumes to the same result.
+TEST_F(MeasuringTest, PasskeysResumeAfterEachAnsweredPrompt) {
   const std::string command = "passkey" + model() +
                               " --device cpu --threads 1 --json --lengths 640,768"
                               " --task passkey,multivalue --depths 0,1 --trials 2 --results ";
@@ -204,10 +202,10 @@ TEST_F(MeasuringTest, PasskeysGoOnWithEachPromptThatWasAnswered) {
     EXPECT_EQ(json_of(outcome), whole) << at;
     EXPECT_EQ(comparable(dir_ / "part.jsonl"), comparable(dir_ / "whole.jsonl")) << at;
   }
-  // One by one they are answered as together.
+  // Prompts answered one by one equal prompts answered together.
   const Json together = json_of(run_lariat(command.substr(0, command.find(" --results"))));
   EXPECT_EQ(together, whole);
-  // More trials are added to the known ones, and a task is a part of both.
+  // More trials extend the known ones; a task is a subset of both.
   const std::string three = command.substr(0, command.find(" --trials 2")) + " --trials 3";
   EXPECT_EQ(json_of(run_lariat(three + " --results " + file("whole.jsonl") + " --resume")),
             json_of(run_lariat(three)));
@@ -218,7 +216,7 @@ TEST_F(MeasuringTest, PasskeysGoOnWithEachPromptThatWasAnswered) {
   EXPECT_EQ(one["results"], whole["tasks"][1]["results"]);
 }
 
-TEST_F(MeasuringTest, LossesGoOnWithEachWindowAndBucketThatWasRead) {
+TEST_F(MeasuringTest, LossesResumeAfterEachWindowAndBucket) {
   const std::string command = "perplexity" + model() + " --file " + text_.string() +
                               " --device cpu --threads 1 --json --max-tokens 700 --results ";
   for (const std::string method : {" --ctx 128,256", " --method growing --ctx 600 --step 64 --buckets 3"}) {
@@ -233,7 +231,7 @@ TEST_F(MeasuringTest, LossesGoOnWithEachWindowAndBucketThatWasRead) {
   }
 }
 
-TEST_F(MeasuringTest, CsvAndPicturesAreWrittenBesideTheReport) {
+TEST_F(MeasuringTest, CsvAndPicturesAreWrittenWithTheReport) {
   const std::string files = " --csv " + file("out.csv") + " --svg " + file("pictures");
   ASSERT_EQ(run_lariat(small_sweep("out.html") + files + " --relative-to none").code, 0);
   const std::string csv = slurp(dir_ / "out.csv");
@@ -288,7 +286,7 @@ TEST_F(MeasuringErrors, LossesAreWritten) {
   EXPECT_TRUE(holds(slurp(file("s.jsonl")), "\"same_as\":{\"kind\":\"perplexity\",\"scaling\":\"none\""));
 }
 
-// README's sweep, as it stands, says what it will do and how long that takes, before it does anything.
+// README's sweep prints its plan and time estimate before it starts.
 TEST_F(MeasuringErrors, ASweepSaysItsPlan) {
   const Outcome outcome = run_lariat("sweep" + model() + " --report " + file("x.html") +
                                      " --scalings none,yarn --lengths 512 --no-passkey --device cpu");
@@ -302,7 +300,7 @@ TEST_F(MeasuringErrors, ASweepSaysItsPlan) {
   EXPECT_TRUE(names(shorter.err, "short.txt | 2048"));
 }
 
-TEST_F(MeasuringErrors, ASweepTakesMethodsBesideScalings) {
+TEST_F(MeasuringErrors, ASweepTakesMethodsAndScalings) {
   const Outcome outcome = run_lariat("sweep" + model() + " --report " + file("x.html") + " --svg " +
                                      file("pictures") + " --csv " + file("x.csv") +
                                      " --scalings none,dca,sinks/sinks=4/window=124+yarn --lengths 640"
@@ -315,7 +313,7 @@ TEST_F(MeasuringErrors, ASweepTakesMethodsBesideScalings) {
   EXPECT_TRUE(std::filesystem::exists(dir_ / "pictures/found-dca.svg"));
 }
 
-TEST(Meters, SayALineWhereThereIsNoTerminal) {
+TEST(Meters, PrintLinesWithoutATerminal) {
   testing::internal::CaptureStderr();
   Meter meter("sweep", false, 0), quiet("sweep", true, 0), rare("sweep", false);
   meter.show(0.25, "2 of 8 measured  ");

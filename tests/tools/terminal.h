@@ -12,7 +12,7 @@
 
 #include "tests/tools/program.h"
 
-// The program on a terminal of its own, as a person has it.
+// Runs the program on a pseudo-terminal.
 namespace lariat::test {
 
 class Terminal {
@@ -33,7 +33,7 @@ class Terminal {
     close(screen_);
     login_tty(dup(side_));
     close(side_);
-    setenv("TERM", "dumb", 1);  // no colours, no moves of the cursor
+    setenv("TERM", "dumb", 1);  // no colours, no cursor movement
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
     execv(argv[0], argv.data());
     _exit(127);
@@ -50,8 +50,7 @@ class Terminal {
     EXPECT_EQ(write(screen_, keys.data(), keys.size()), std::ssize(keys));
   }
   void signal(int number) const { kill(pid_, number); }
-  // Types Ctrl-C. The program stands still meanwhile, however fast it is: with the key the terminal throws
-  // away what it has not shown yet.
+  // Types Ctrl-C while the program is stopped: the key makes the terminal discard unprinted output.
   void interrupt() {
     signal(SIGSTOP);
     EXPECT_EQ(waitpid(pid_, nullptr, WUNTRACED), pid_);
@@ -60,8 +59,7 @@ class Terminal {
     signal(SIGCONT);
   }
 
-  // What comes on the screen up to `part` (which is not in it), lines ending with \n; fails when
-  // it does not come for long.
+  // Screen output before `part`, with \n line ends; fails if `part` does not appear in time.
   std::string until(const std::string& part) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < deadline) {
@@ -75,14 +73,14 @@ class Terminal {
     ADD_FAILURE() << "no '" << part << "' in: " << pending_;
     return "";
   }
-  // Types a command or a message; returns the screen up to the next prompt.
+  // Types a command or message; returns the screen up to the next prompt.
   std::string say(const std::string& line) {
     type(line + "\n");
-    EXPECT_EQ(until(line + "\n"), "") << "before the line that was typed";
+    EXPECT_EQ(until(line + "\n"), "") << "output before the typed line";
     return until("> ");
   }
 
-  // Waits for its end: the exit code, or 128 + the signal. The rest of the screen is in rest().
+  // Waits for the program's end: exit code, or 128 + signal. The remaining output is in rest().
   int wait() {
     int status = 0;
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -98,7 +96,6 @@ class Terminal {
   }
   std::string rest() const { return pending_; }
 
-  // Whether the terminal is as it was before the program.
   bool restored() const {
     const termios now = attributes();
     return now.c_iflag == before_.c_iflag && now.c_oflag == before_.c_oflag &&

@@ -1,4 +1,3 @@
-// lariat tokenize --messages.
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -6,7 +5,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tokenizer of the goldens with a chat template, and messages.
+// A golden tokenizer with a chat template, and messages.
 class TokenizeMessages : public FolderTest {
  protected:
   TokenizeMessages() {
@@ -40,7 +39,7 @@ TEST_F(TokenizeMessages, PrintsTheTextAndItsIds) {
 
   EXPECT_EQ(json_of(run_lariat(messages("--json --no-generation-prompt"))).at("text"), text);
 
-  // The template's BOS is the only one, and it is the token, not its letters.
+  // The template's BOS is the only one, and is encoded as a token.
   put("text", text + "[assistant]");
   const Json plain = json_of(run_lariat(command("--no-bos --json --file " + (dir_ / "text").string())));
   EXPECT_EQ(plain.at("tokens"), json.at("tokens"));
@@ -63,8 +62,8 @@ TEST_F(TokenizeMessages, VariablesAreJsonOrText) {
   EXPECT_EQ(json.at("text"), "true 2.5 \"2\" \"a=b,c\" [1, {\"k\": null}] False<|begin_of_text|>");
 }
 
-// A post-processor that ends a text in EOS: said once per run.
-TEST_F(TokenizeMessages, AnEosBehindAPromptIsLeftOutAndSaid) {
+// A post-processor that appends EOS: reported once per run.
+TEST_F(TokenizeMessages, AnEosAfterAPromptIsDroppedAndReported) {
   nlohmann::json tokenizer = nlohmann::json::parse(slurp(dir_ / "tokenizer.json"));
   nlohmann::json& post = tokenizer.at("/post_processor/processors/1"_json_pointer);
   const nlohmann::json eos = {{"id", "<|end_of_text|>"}, {"ids", {421}}, {"tokens", {"<|end_of_text|>"}}};
@@ -83,8 +82,8 @@ TEST_F(TokenizeMessages, AnEosBehindAPromptIsLeftOutAndSaid) {
   EXPECT_EQ(messages_too.err, after.err);
 }
 
-// A post-processor that puts two tokens in front of a text: all that begins a text begins with both.
-TEST(Tokenize, SeveralTokensBeginAText) {
+// A post-processor that prepends two tokens: every text start gets both.
+TEST(Tokenize, SeveralTokensStartAText) {
   const TempFolder folder;
   link_files(kDemo, folder.path / "model");
   const fs::path tokenizer = kSource / "tests/golden/tokenizers/llama3-mini";
@@ -112,7 +111,7 @@ TEST(Tokenize, SeveralTokensBeginAText) {
     for (size_t i = 0; i < 3; ++i)
       EXPECT_NEAR(losses[i].get<double>(), -scored.at("logprobs")[i].get<double>(), 2e-5) << method << i;
   }
-  // A prompt that says it itself begins once, and what follows a context does not begin.
+  // A prompt that contains the tokens keeps them once; text after a context gets none.
   const std::string twice = "<|begin_of_text|><|eot_id|>Hello", context = (folder.path / "context").string();
   const auto prompt_tokens = [&](const std::string& options) {
     return json_of(run_lariat("generate -n 0 --json --quiet" + model + options)).at("prompt_tokens");

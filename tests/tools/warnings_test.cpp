@@ -1,4 +1,4 @@
-// Warnings of weights: one line on stderr, once, and none with --quiet. Others are rows of accepted.tsv.
+// Warnings about weights: one stderr line, once; none with --quiet. accepted.tsv has other warnings.
 #include <limits>
 
 #include "tests/tools/spoiled.h"
@@ -6,7 +6,7 @@
 namespace lariat::test {
 namespace {
 
-TEST(Warnings, OfWeightsThatAreNotFinite) {
+TEST(Warnings, NonFiniteWeights) {
   const Spoiled model;
   auto [header, data] = model.weights();
   const size_t at = header["model.layers.1.mlp.up_proj.weight"]["data_offsets"][0];
@@ -14,7 +14,7 @@ TEST(Warnings, OfWeightsThatAreNotFinite) {
                        -std::numeric_limits<float>::infinity()};
   std::memcpy(data.data() + at, bad, sizeof bad);
   model.put_weights(header.dump(), data);
-  // The weights are used as they stand in the file.
+  // The weights are used unchanged.
   const Outcome outcome = model.run(kLogits);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(
@@ -23,7 +23,7 @@ TEST(Warnings, OfWeightsThatAreNotFinite) {
   EXPECT_EQ(model.run(kLogits + " --quiet").err, "");
 }
 
-// A text comes to the letter z late, whose embedding is NaN: after the first logits, which are looked at.
+// A text that reaches the letter z, with a NaN embedding, only after the checked first logits.
 class LateNan : public testing::Test {
  protected:
   LateNan() {
@@ -41,7 +41,7 @@ class LateNan : public testing::Test {
     for (int i = 0; i < 100; ++i) text += i == 60 ? "a zebra " : "the cat sat ";
     model_.put("text", text);
   }
-  // One line names the tensor, and no other line does.
+  // Exactly one line names the tensor.
   void expect_named(const std::string& command, int code = 0) const {
     const Outcome outcome = model_.run(command + " --device cpu -m {0}");
     const std::string& err = outcome.err;
@@ -59,7 +59,7 @@ class LateNan : public testing::Test {
   const Spoiled model_;
 };
 
-TEST_F(LateNan, IsToldByWhateverReadsIt) {
+TEST_F(LateNan, IsReportedByEveryCommand) {
   const std::string perplexity = "perplexity -f {0}/text ";
   for (const char* how : {"--ctx 64 --stride 64", "--ctx 64 --method chunks", "--ctx 1000 --method growing",
                           "--save-cache {0}/context", "--ctx 64 --against same --against-kv-dtype f32"})
@@ -75,8 +75,8 @@ TEST_F(LateNan, IsNullInJson) {
   for (const char* key : {"nll", "ppl", "stderr"}) EXPECT_TRUE(json["results"][0][key].is_null()) << key;
 }
 
-// One that is right, as long as no z comes.
-TEST_F(LateNan, OfOneOfTwoModels) {
+// A valid reference model, unless a z comes.
+TEST_F(LateNan, IsNamedInOneOfTwoModels) {
   const Spoiled right;
   right.put("tokenizer.json", slurp(model_.dir / "tokenizer.json"));
   const std::string against = "perplexity -f {0}/text --ctx 64 --against " + right.dir.string();
@@ -85,7 +85,7 @@ TEST_F(LateNan, OfOneOfTwoModels) {
   EXPECT_EQ(model_.run(against + " -m {0}").err, "");
 }
 
-TEST_F(LateNan, OfASharedModel) {
+TEST_F(LateNan, IsNamedInASharedModel) {
   const fs::path model = shared_dir() / "cases" / "nan-later";
   LARIAT_NEEDS(model);
   const std::string expected = fmt::format(

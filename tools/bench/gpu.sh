@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# On a machine with an NVIDIA GPU: how fast the CUDA backend is, as shares of what the machine can do at most, and beside
-# PyTorch and transformers on the same shapes in the same call. Random bf16 weights of configs/. The whole log, with the
-# GPU, its driver, the commit and each command, goes to docs/gpu/bench-<commit>.log.
+# Measures the CUDA backend on an NVIDIA GPU, as shares of the machine's limits and next to PyTorch and transformers on the
+# same shapes in the same call. Random bf16 weights of configs/. The log (GPU, driver, commit, commands) goes to
+# docs/gpu/bench-<commit>.log.
 #
 #   tools/bench/gpu.sh [BUILD_DIR]     default: build, which must hold lariat and cuda_bench
 #   MODELS                             names of configs/*.json
@@ -10,7 +10,7 @@
 #   PYTHON                             a python3 with torch and transformers; without one, lariat is measured alone
 #   PEER_OPTIONS                       further options of tools/lab/peers/torch_peer.py
 #   LLAMA_CPP                          a build folder of llama.cpp with CUDA; GGUF: a model for it, of the first of MODELS
-#   COMMIT                             what the build is of, where there is no git history
+#   COMMIT                             commit of the build, without a git history
 #   DEVICE=cpu                         tries the script itself where there is no GPU
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -19,7 +19,7 @@ models=${MODELS:-llama-3.1-8b llama-2-7b tinyllama-1.1b}
 prompts=${PROMPTS:-512,2048,8192,32768}
 depths=${DEPTHS:-0,8192,32768,131072}
 gen=${GEN:-64}
-chunk=${CHUNK:-4096}  # larger products than the default of 512, for a device that has the memory
+chunk=${CHUNK:-4096}  # for devices with the memory; larger products than with the default of 512
 python=${PYTHON:-python3}
 device=${DEVICE:-cuda}
 
@@ -45,7 +45,7 @@ failed=0
 
 say() { echo "$*" | tee -a "$log"; }
 
-measure() {  # a command; its output goes to the log and to the terminal
+measure() {  # command; its output goes to the log and the terminal
   local start=$SECONDS
   say ""
   say "\$ $*"
@@ -57,7 +57,7 @@ measure() {  # a command; its output goes to the log and to the terminal
   say "($((SECONDS - start)) s)"
 }
 
-# Where the time goes: the kernels of one prompt of 512 and of a token behind 8,192, of the model's first two layers.
+# Kernel times of the model's first two layers: a prompt of 512 tokens, and decoding after 8,192 tokens.
 kernel_times() {  # config
   local two=$build/two-layers.json
   if [ "$device" != cuda ] || ! command -v ncu >/dev/null; then
@@ -73,7 +73,7 @@ json.dump(config, open(sys.argv[2], "w"))' "$1" "$two"
   done
 }
 
-# Depths beyond a model's memory: K and V of Llama 2 take half a megabyte per token.
+# Skips depths beyond a model's memory: K and V of Llama 2 take half a megabyte per token.
 depths_of() {
   case $1 in
     llama-2-7b) tr ',' '\n' <<<"$depths" | awk '$1 <= 32768' | paste -sd, ;;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Resident memory of lariat while it writes a long text: numbers, the text's two ends, and a picture.
+"""Resident memory of lariat during a long generation: numbers, both ends of the text, and a figure.
 
     tools/lab/decode_memory.py --lariat build/lariat --model configs/demo --prompt "Once upon a time" --tokens 100000 \\
         --temperature 1 --threads 1 --position-method sinks/sinks=4/window=500 --svg docs/decode-memory.svg
 
-Reads VmRSS of /proc/PID/status every so many characters of the text that come (--every); the picture puts them at their
-share of the tokens. EOS does not end the text.
+Reads VmRSS of /proc/PID/status every --every bytes of output; the figure converts bytes to tokens in proportion. EOS does not
+end the text.
 """
 import argparse
 import os
@@ -19,7 +19,7 @@ import pages
 
 
 def resident(pid):
-    """-> MB, None once the process has ended"""
+    """-> MB; None after the process has ended"""
     found = re.search(r"VmRSS:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) * 1024 / 1e6 if found else None
 
@@ -70,8 +70,8 @@ def main():
     parser.add_argument("--position-method", default="sinks")
     parser.add_argument("--temperature", default=0.7)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--every", type=int, default=2000, help="bytes of text between two looks")
-    parser.add_argument("--svg", type=Path, help="file for the picture")
+    parser.add_argument("--every", type=int, default=2000, help="bytes of text between two samples")
+    parser.add_argument("--svg", type=Path, help="file for the figure")
     args = parser.parse_args()
     start = time.monotonic()
     text, samples = watch(args)

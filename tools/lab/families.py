@@ -1,4 +1,4 @@
-"""What models/families/families.def says, the one list of families and of the golden checkpoints that show them."""
+"""Reads models/families/families.def, the only list of families and their golden checkpoints."""
 
 import pathlib
 import re
@@ -18,5 +18,5 @@ def families():
 
 
 def golden_checkpoints(*lists):
-    """Names of the checkpoints that stand in one of the lists (kTrace, kKeys, ...); of all where none is given."""
+    """Names of the checkpoints in any of the lists (kTrace, kKeys, ...); without lists, of all checkpoints."""
     return [name for name, in_lists in rows("CHECKPOINT") if not lists or set(lists) & set(in_lists.split(" | "))]

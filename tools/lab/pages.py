@@ -1,4 +1,4 @@
-"""What scripts of the laboratory write: tables, marked parts of Markdown pages, pictures."""
+"""Output of the lab's scripts: tables, marked parts of Markdown pages, figures."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ def table(head, rows):
 
 
 def replace(path, mark, text):
-    """Puts `text` between the lines <!-- mark --> and <!-- /mark --> of a page, at its end where they are missing."""
+    """Puts `text` between the lines <!-- mark --> and <!-- /mark --> of a page; appends missing marks."""
     path, begin, end = Path(path), f"<!-- {mark} -->", f"<!-- /{mark} -->"
     page = path.read_text(encoding="utf-8") if path.exists() else ""
     before, found, rest = page.partition(begin)

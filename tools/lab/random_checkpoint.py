@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A checkpoint folder of random bf16 weights in the shape of a Llama's config.json, for what needs files.
+"""Writes a checkpoint folder with random bf16 weights in the shape of a Llama's config.json.
 
     tools/lab/random_checkpoint.py configs/tinyllama-1.1b.json OUT
 """
@@ -37,7 +37,7 @@ def tensors(config):
 
 
 def make_checkpoint(folder, config_file, tokenizer=None):
-    """The folder `tokenizer` gives its tokenizer files."""
+    """Copies the tokenizer files of the folder `tokenizer`."""
     with open(config_file, encoding="utf-8") as file:
         config = json.load(file)
     header, at = {}, 0
@@ -47,7 +47,7 @@ def make_checkpoint(folder, config_file, tokenizer=None):
         at += size
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
-    # bf16 of +-0.008 to 0.016: any low byte, a high byte of 0x3c or 0xbc.
+    # bf16 of +-0.008 to 0.016: any low byte, high byte 0x3c or 0xbc.
     rng = random.Random(1)
     block = bytearray(BLOCK)
     block[0::2] = rng.randbytes(BLOCK // 2)

@@ -10,13 +10,13 @@
 
 #include "engine/eval/measure/windows.h"
 #include "engine/interrupt.h"
-#include "kernels/cpu/parallel.h"
 #include "kernels/error.h"
+#include "kernels/parallel.h"
 
 namespace lariat {
 namespace {
 
-constexpr int64_t kKeptBytes = int64_t{64} << 20;  // of logits, for each model
+constexpr int64_t kKeptBytes = int64_t{64} << 20;  // logits per model
 
 struct Estimate {
   double value, error;
@@ -41,7 +41,7 @@ double difference(const TokenDivergence& token) {
   return std::exp(-token.loss) - std::exp(-token.reference_loss);
 }
 
-// `values` are in rising order, `share` is 0 ... 1.
+// values: sorted ascending; share: 0 to 1.
 double percentile(const std::vector<double>& values, double share) {
   const double place = share * static_cast<double>(values.size() - 1);
   const auto below = static_cast<size_t>(place);
@@ -52,10 +52,10 @@ double percentile(const std::vector<double>& values, double share) {
 struct Side {
   Session& session;
   Sequence sequence;
-  std::vector<float> logits{};  // of the wanted rows
+  std::vector<float> logits{};  // requested rows
 };
 
-// Two that read the same tokens, and how far their logits are apart.
+// Runs two models over the same tokens and compares their logits.
 class Comparison {
  public:
   Comparison(Side model, Side reference, const PerplexityOptions& options, int threads)
@@ -75,18 +75,18 @@ class Comparison {
     const std::vector<int32_t> tokens = text.behind_bos(options_.bos, window.begin, window.end);
     for (Side& side : sides_) {
       side.sequence.truncate(0);
-      side.sequence.expect(grows ? 0 : std::ssize(tokens));  // a dynamic scale is that of the whole window
+      side.sequence.expect(grows ? 0 : std::ssize(tokens));  // dynamic scale of the whole window
     }
     go_on(tokens, window.score_from - window.begin + bos - 1, result, [&](int64_t end) {
       if (grows && progress) progress(window.begin + end);
     });
   }
 
-  // first: the token whose logits are the first that are compared.
+  // first: index of the first token whose logits are compared.
   void go_on(std::span<const int32_t> tokens, int64_t first, DivergenceResult& result,
              const std::function<void(int64_t end)>& progress) {
     const bool grows = options_.method == PerplexityMethod::kGrowing;
-    const auto last = std::ssize(tokens) - 1;  // whose logits predict nothing scored
+    const auto last = std::ssize(tokens) - 1;  // its logits predict no scored token
     for (int64_t begin = 0, end = 0; begin < last; begin = end) {
       const int64_t from = std::max(begin, first);
       end = std::min(from + (grows ? std::min(rows_, options_.step) : rows_), last);
@@ -113,7 +113,7 @@ class Comparison {
             [&](int64_t) { stop_if(options_.interrupted); });
   }
 
-  // targets: what stands behind each kept row, from `position` on.
+  // targets: the token that each row predicts; `position`: index of targets[0].
   void compare(std::span<const int32_t> targets, int64_t position, DivergenceResult& result) const {
     const auto rows = static_cast<int64_t>(targets.size());
     const size_t before = result.tokens.size();
@@ -131,7 +131,7 @@ class Comparison {
     for (const TokenDivergence& token : std::span(result.tokens).subspan(before)) {
       const bool reference = std::isfinite(token.reference_loss);
       if (!reference) sides_[1].session.report_not_finite();
-      // An infinite divergence of finite losses is of a token that is not in the text.
+      // Finite losses with infinite divergence: the infinite logit belongs to another token.
       if (!std::isfinite(token.loss) || (reference && !std::isfinite(token.kl)))
         sides_[0].session.report_not_finite();
     }
@@ -159,7 +159,7 @@ TokenDivergence diverge(std::span<const float> logits, std::span<const float> re
   }
   const double a_log = std::log(a_sum), b_log = std::log(b_sum), kl = weighted / a_sum - a_log + b_log;
   const auto at = static_cast<size_t>(token);
-  return {kl < 0 ? 0 : kl,  // by rounding
+  return {kl < 0 ? 0 : kl,  // rounding
           b_log - (logits[at] - b_top), a_log - (reference[at] - a_top),
           top - logits.begin() == reference_top - reference.begin()};
 }
@@ -175,7 +175,7 @@ std::vector<DivergenceFigure> figures(const DivergenceResult& result, int64_t fr
   const Estimate top = mean_of(tokens, [](const Token& t) { return t.same_top ? 1.0 : 0.0; });
   const double rms = std::sqrt(square.value);
   double largest = std::isnan(p.value) ? p.value : 0;
-  std::vector<double> kls(std::isnan(kl.value) ? 1 : 0, kl.value);  // NaN cannot be ordered
+  std::vector<double> kls(std::isnan(kl.value) ? 1 : 0, kl.value);  // NaN has no order
   for (const Token& token : tokens) {
     largest = std::max(largest, std::abs(difference(token)));
     if (!std::isnan(kl.value)) kls.push_back(token.kl);
@@ -185,7 +185,7 @@ std::vector<DivergenceFigure> figures(const DivergenceResult& result, int64_t fr
       exp_of("ppl", "perplexity", mean_of(tokens, [](const Token& t) { return t.loss; })),
       exp_of("against_ppl", "perplexity of --against",
              mean_of(tokens, [](const Token& t) { return t.reference_loss; })),
-      exp_of("ppl_ratio", "their ratio",
+      exp_of("ppl_ratio", "perplexity ratio",
              mean_of(tokens, [](const Token& t) { return t.loss - t.reference_loss; })),
       {"kl", "KL divergence in nats, mean", kl.value, kl.error},
       {"kl_p99", "  99th percentile", percentile(kls, 0.99)},
@@ -197,7 +197,7 @@ std::vector<DivergenceFigure> figures(const DivergenceResult& result, int64_t fr
   };
 }
 
-// A scale moves in one direction as a sequence grows, so that the ends tell all.
+// Scales are monotonic in length, so comparing the shortest and the longest length suffices.
 bool same_frequencies(const Session& session, const Session& reference, const PerplexityOptions& options) {
   const int64_t longest = std::ranges::max(options.ctx);
   const auto moves = [&](const Session& one) {
@@ -217,9 +217,8 @@ DivergenceResult measure_divergence(Session& session, Session& reference, const 
                                     const std::function<void(int64_t position)>& progress) {
   const ModelSpec &one = session.model().spec, &other = reference.model().spec;
   if (one.vocab_size != other.vocab_size) {
-    throw Error(fmt::format(
-        "{}: a vocabulary of {} and {} one of {}; a divergence is between models with the same one",
-        one.file.string(), one.vocab_size, other.file.string(), other.vocab_size));
+    throw Error(fmt::format("{}: vocabulary size {}, {}: {}; compare models with the same vocabulary",
+                            one.file.string(), one.vocab_size, other.file.string(), other.vocab_size));
   }
   const std::array<Session*, 2> both = {&session, &reference};
   check_windows(both, text, options);

@@ -13,15 +13,15 @@
 namespace lariat {
 namespace {
 
-// A token of an answer takes about as long as this many of a prompt.
+// Cost of one decoded token, in prefilled tokens (estimate).
 constexpr int64_t kAnswerToken = 8;
 
-// The prompts of one depth, and its cell, whose trials have no answers yet.
+// Prompts of one depth, and its cell of trials without answers.
 struct Group {
   PasskeyCell cell;
   std::vector<std::vector<int32_t>> prompts;
-  std::vector<size_t> open{};  // the trials that are to be run
-  int64_t shared = 0;          // ids that all prompts begin with, in whole pages
+  std::vector<size_t> open{};  // trials to run
+  int64_t shared = 0;          // common prefix of all prompts, in whole pages
 };
 
 void take_answer(PasskeyTrial& trial, NeedleTask task, std::string answer) {
@@ -31,7 +31,7 @@ void take_answer(PasskeyTrial& trial, NeedleTask task, std::string answer) {
 
 Group make_group(const PasskeyPrompts& maker, int64_t length, double depth, const PasskeyOptions& options) {
   Group group{{length, depth, {}}, {}};
-  int64_t shared = length - 1;  // at least the last token is each prompt's own: its logits are the answer
+  int64_t shared = length - 1;  // the last token is never shared: its logits start the answer
   for (int64_t trial = 0; trial < options.trials; ++trial) {
     Needles needles = needles_of(options, length, depth, trial);
     group.prompts.push_back(maker.build(length, needles));
@@ -77,7 +77,7 @@ class LengthRun {
   }
 
  private:
-  int64_t cost(const Group& group) const {  // of a trial, in tokens of prompts
+  int64_t cost(const Group& group) const {  // per trial, in prefilled tokens
     return length_ - group.shared + kAnswerToken * options_.max_new_tokens;
   }
 
@@ -87,7 +87,7 @@ class LengthRun {
     if (progress_) progress_(std::min(0.999, static_cast<double>(done_) / static_cast<double>(total_)));
   }
 
-  // Makes the base hold what all prompts of the group begin with.
+  // Prefills the group's common prefix into base_.
   void extend_base(const Group& group) {
     const std::span<const int32_t> wanted =
         std::span(group.prompts.front()).first(static_cast<size_t>(group.shared));

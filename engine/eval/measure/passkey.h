@@ -18,18 +18,18 @@ namespace lariat {
 
 // --- prompts ---
 
-// Text to the ids of a prompt (BOS included, where the tokenizer adds one), and back.
+// Encodes text as prompt ids (with BOS if the tokenizer adds one) and decodes ids.
 struct TextCodec {
   std::function<std::vector<int32_t>(std::string_view)> encode;
   std::function<std::string(std::span<const int32_t>)> decode;
-  // The whole prompt of a text with its question, and of how the answer begins; unset: a space between.
+  // Builds the prompt from text and start of the answer; unset: joins them with a space.
   std::function<std::string(const std::string& text, const std::string& answer)> frame = {};
 };
-// With a chat template the text is the user's message, behind which the assistant's answer begins.
+// With a chat template, the text is the user's message and the answer starts the assistant's message.
 TextCodec prompt_codec(const Tokenizer& tokenizer, const ChatTemplate* chat_template = nullptr);
 
-// Prompts of exactly the wanted number of tokens: lines joined by "\n", of which the passkey's are those of
-// landmark-attention (arXiv 2305.16300) and of the YaRN repository:
+// Builds prompts of an exact length in tokens: lines joined by "\n". Passkey prompts have the wording of
+// landmark-attention (arXiv 2305.16300) and YaRN's repository:
 //
 //   There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. ...
 //   The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. The grass ...
@@ -37,24 +37,23 @@ TextCodec prompt_codec(const Tokenizer& tokenizer, const ChatTemplate* chat_temp
 //   The grass is green. ...
 //   What is the pass key? The pass key is
 //
-// with an empty line of hay left out. The ids are what the tokenizer gives for the whole text, never pieces
-// put together: the hay between the needles is cut after a word or its full stop, the text is measured, and
-// the cuts move until the count is right. Tokenizers that spend several ids on a word may have no such cuts;
-// the hay is then cut inside a word. A text of the user's own goes on behind a needle, which stands where a
-// sentence ends if one does within some 64 words; the one or two cuts that make the count right leave a few
-// words out, or repeat them.
+// Empty haystack lines are omitted. The ids are the encoding of the whole text, not concatenated pieces: the
+// haystack between needles is cut after a word or a full stop, the text is encoded, and the cuts move until
+// the count is exact. If no such cuts exist (several ids per word), the haystack is cut inside a word. A
+// user's text continues after each needle; needles follow the end of a sentence within 64 words if possible.
+// The one or two cuts that fix the count skip or repeat a few words.
 class PasskeyPrompts {
  public:
   explicit PasskeyPrompts(const TextCodec& codec, std::shared_ptr<const Hay> hay = noise_hay());
 
-  // Throws Error when `length` is less than the prompt without hay needs (naming both), or cannot be met.
+  // Throws Error if the prompt does not fit `length` (naming both lengths), or `length` cannot be matched.
   std::vector<int32_t> build(int64_t length, const Needles& needles) const;
 
-  // True when prompts of `length` tokens need more than one round of the hay.
+  // Returns whether prompts of `length` tokens need more than one round of the haystack.
   bool repeats(int64_t length) const;
 
  private:
-  // A piece of hay before, between or behind the needles: places, or bytes, of the endless text.
+  // A haystack piece between needles: places, or bytes, of the endless text.
   struct Piece {
     size_t begin = 0, end = 0;
   };
@@ -73,8 +72,8 @@ class PasskeyPrompts {
 
   TextCodec codec_;
   std::shared_ptr<const Hay> hay_;
-  int64_t none_ = 0;                     // the number of ids of a text without hay
-  mutable std::vector<int64_t> blocks_;  // ids of the hay up to the i-th block, as far as they were asked for
+  int64_t none_ = 0;                     // ids of a text without haystack
+  mutable std::vector<int64_t> blocks_;  // cached: haystack ids up to the i-th block
 };
 
 // --- measuring ---
@@ -82,35 +81,33 @@ class PasskeyPrompts {
 struct PasskeyCell;
 
 struct PasskeyOptions {
-  std::vector<double> depths = {0, 0.25, 0.5, 0.75, 1};  // rising: what the prompts share only grows
+  std::vector<double> depths = {0, 0.25, 0.5, 0.75, 1};  // ascending: the common prefix only grows
   int64_t trials = 5;                                    // per length and depth
   uint64_t seed = 0;
   NeedleOptions needles{};
   std::shared_ptr<const Hay> hay = noise_hay();
   int64_t max_new_tokens = 10;  // see answer_tokens()
   std::vector<int32_t> eos_ids{};
-  // The answer that an earlier run had from a trial, which then is not run again; unset, or nothing: it is
-  // run.
+  // Returns a trial's answer from an earlier run; unset function or result: the trial runs.
   std::function<std::optional<std::string>(double depth, int64_t trial)> known{};
-  // Is told of each trial that was run. Set, prompts run one by one, so that a run that is killed loses one.
+  // Called after each trial. If set, trials run one at a time, so a killed run loses only one.
   std::function<void(const PasskeyCell& cell, int64_t trial)> on_trial{};
   const std::atomic<bool>* interrupted = nullptr;
 };
 
-// The lengths that are measured where none was asked for: half, once and twice the original one.
+// Default lengths: 1/2, 1 and 2 times the original length.
 inline std::vector<int64_t> default_passkey_lengths(int64_t original_ctx) {
   return {std::max<int64_t>(original_ctx / 2, 1), original_ctx, 2 * original_ctx};
 }
 
-// The tokens that an answer may have: ten for a passkey, and what a full one to any other task takes with
-// each number beside its name.
+// Maximum answer tokens: ten for a passkey; otherwise the size of a complete answer with names.
 int64_t answer_tokens(const TextCodec& codec, const NeedleOptions& needles);
 
 struct PasskeyTrial {
-  std::string answer = {};  // what the model wrote
+  std::string answer = {};  // the model's output
   std::vector<std::string> expected = {}, found = {};
   bool correct() const { return found.size() == expected.size(); }
-  double recall() const;  // the share of what was expected that was found
+  double recall() const;  // found / expected
 };
 
 struct PasskeyCell {
@@ -118,34 +115,32 @@ struct PasskeyCell {
   double depth = 0;
   std::vector<PasskeyTrial> trials;
   int64_t correct() const;
-  double recall() const;  // of all trials, added up
+  double recall() const;  // sum over the trials
 };
 
-// The needles of a trial: the same for every scaling and whatever else is measured.
+// Needles of a trial; they depend on no scaling and no other trial.
 Needles needles_of(const PasskeyOptions& options, int64_t length, double depth, int64_t trial);
 
-// Throws Error when prompts of `length` tokens have no room for the needles.
+// Throws Error if prompts of `length` tokens cannot hold the needles.
 void check_passkey_length(const TextCodec& codec, const PasskeyOptions& options, int64_t length);
 
-// Is called when the trials of one depth are done.
+// Called when all trials of a depth are done.
 using PasskeyCellFn = std::function<void(const PasskeyCell&)>;
-// done: the share of this length's work that is done, 0 ... 1.
+// done: finished fraction of this length's work, 0 to 1.
 using PasskeyProgressFn = std::function<void(double done)>;
 
-// Passkey retrieval at one prompt length, every depth. False when it was interrupted (finished depths have
-// been handed to on_cell).
+// Measures passkey retrieval at one prompt length and all depths. Returns false if interrupted; on_cell has
+// then received the finished depths.
 //
-// The prompts of a length begin alike: the task, and hay up to the first needle. That beginning is prefilled
-// once, deepest last, and each prompt goes on from a copy of it. This is exact: how far two prompts agree is
-// read off their ids, not off their texts; a token's keys and values depend on nothing after it but the RoPE
-// frequencies, and Sequence::expect() gives the beginning those of the whole prompt, so that a dynamic
-// scaling sees the length it would have seen at once. (Re-rotating the cache of a shorter length afterwards
-// would not do: the layers above the first have already attended to it.) Copies start at whole pages of the
-// cache, so the numbers do not depend on which depths are measured together.
+// Prompts of one length share a prefix: the task and the haystack before the first needle. The prefix is
+// prefilled once, in order of depth, and each prompt forks it. This is exact: the common prefix is computed
+// on ids, keys and values depend on later tokens only through the RoPE frequencies, and Sequence::expect()
+// sets the frequencies of the whole prompt. (Re-rotating the keys of a shorter length would not be exact:
+// layers above the first have already attended.) Forks start at whole cache pages, so results do not depend
+// on which depths are measured together.
 //
-// The trials of a depth are prefilled in one batch and answer together, as many as memory allows.
-// Prompts of other tasks share less: the needles that are not asked for, or stand elsewhere, are each trial's
-// own.
+// The trials of a depth are prefilled and decoded in batches, limited by memory. Other tasks share less:
+// every trial has its own needles.
 bool measure_passkey(Session& session, const TextCodec& codec, int64_t length, const PasskeyOptions& options,
                      const PasskeyCellFn& on_cell, const PasskeyProgressFn& progress = {});
 

@@ -23,10 +23,10 @@ std::shared_ptr<const Hay> make_hay(std::string_view round, bool restarts) {
   auto hay = std::make_shared<Hay>();
   for (size_t i = 1; i < round.size(); ++i) {
     const bool word_end = is_space(round[i]) && !is_space(round[i - 1]);
-    // Begins a character of 3 bytes or more, but for typographic punctuation (U+2000 ...), as in "don’t".
+    // Start of a character of 3 or more bytes, except typographic punctuation (U+2000 ...), as in "don’t".
     const auto byte = static_cast<unsigned char>(round[i]);
     const bool unspaced = byte >= 0xE0 && byte != 0xE2;
-    // A word without end, as of base64, is cut too.
+    // Very long words, such as base64, are cut too.
     const size_t last = hay->places.empty() ? 0 : hay->places.back();
     const bool endless = i - last >= kLongestWord && (byte & 0xC0U) != 0x80U;
     if (word_end || round[i] == '.' || (unspaced && !is_space(round[i - 1])) || endless)
@@ -61,8 +61,8 @@ std::string Hay::cut(size_t begin, size_t end) const {
 
 bool Hay::ends_sentence(size_t place) const {
   if (place == 0) return true;
-  const size_t at = bytes(place) % text.size();  // a round's last place stands before the separator
-  const size_t last = text.find_last_not_of("\"')\xE2\x80\x99\x9D", at - 1);  // before closing quotes
+  const size_t at = bytes(place) % text.size();  // the last place precedes the separator
+  const size_t last = text.find_last_not_of("\"')\xE2\x80\x99\x9D", at - 1);  // skips closing quotes
   const bool stop =
       last != std::string::npos && std::string_view(".!?").find(text[last]) != std::string_view::npos;
   return stop || text.compare(at, 2, "\n\n") == 0;
@@ -77,7 +77,7 @@ std::shared_ptr<const Hay> read_hay(const std::filesystem::path& file) {
   const std::string bytes = read_text(file, kMaxHayBytes);
   const size_t first = bytes.find_first_not_of(kSpaces);
   if (first == std::string::npos) {
-    throw Error(input_name(file) + ": there is no text in the file; name one with text in it");
+    throw Error(input_name(file) + ": only white space; name a file with text");
   }
   const auto text = std::string_view(bytes).substr(first, bytes.find_last_not_of(kSpaces) + 1 - first);
   auto hay = std::make_shared<Hay>(*make_hay(text, false));

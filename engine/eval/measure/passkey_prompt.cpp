@@ -11,15 +11,15 @@
 namespace lariat {
 namespace {
 
-constexpr int kSideSteps = 24;   // cuts tried on the shorter side
-constexpr int kRefinements = 4;  // measurements per such try
+constexpr int kSideSteps = 24;   // cuts tried in the second-largest piece
+constexpr int kRefinements = 4;  // encodings per try
 constexpr size_t kByteSteps = 64;
-constexpr size_t kBlock = 64;           // places whose ids are counted at once
-constexpr size_t kSentencePlaces = 64;  // how far back a cut looks for the end of a sentence
-constexpr int64_t kGoodEstimate = 16;   // ids that cuts may be off before they are set anew
+constexpr size_t kBlock = 64;           // places per counted block
+constexpr size_t kSentencePlaces = 64;  // maximum distance to the previous sentence end
+constexpr int64_t kGoodEstimate = 16;   // tolerated error in ids before all cuts are recomputed
 
-// The two largest pieces of hay: the first is cut to fit, the second moves a little where its places leave a
-// gap. Where two are equal, the later counts as larger.
+// Indices of the two largest pieces, the later first if equal. The largest is cut to fit; the other shifts if
+// the largest has no exact cut.
 std::pair<size_t, size_t> pieces_to_cut(const Needles& needles) {
   std::vector<double> shares;
   double before = 0;
@@ -35,7 +35,7 @@ std::pair<size_t, size_t> pieces_to_cut(const Needles& needles) {
 
 TextCodec prompt_codec(const Tokenizer& tokenizer, const ChatTemplate* chat_template) {
   TextCodec codec;
-  const bool bos = chat_template == nullptr && tokenizer.adds_bos();  // a template says itself how it begins
+  const bool bos = chat_template == nullptr && tokenizer.adds_bos();  // a chat template adds its own BOS
   codec.encode = [tokenizer, bos](std::string_view text) { return tokenizer.encode(text, bos); };
   codec.decode = [tokenizer](std::span<const int32_t> ids) { return tokenizer.decode(ids); };
   if (chat_template != nullptr) {
@@ -81,7 +81,7 @@ int64_t PasskeyPrompts::missing(int64_t length, const Needles& needles, const Pi
   return length - std::ssize(encode(needles, bytes_of(places)));
 }
 
-// --- estimates of how many ids the hay has up to a place ---
+// --- estimated ids up to a place ---
 
 int64_t PasskeyPrompts::count(size_t begin, size_t end) const {
   const std::string piece = "\n" + hay_->cut(hay_->bytes(begin), hay_->bytes(end));
@@ -99,13 +99,13 @@ int64_t PasskeyPrompts::measured(size_t block) const {
 int64_t PasskeyPrompts::tokens_at(size_t cut) const {
   const size_t round = hay_->places.size();
   if (cut <= 2 * round) return measured(cut / kBlock) + count(cut / kBlock * kBlock, cut);
-  // From the second round on a word has a space before it and costs what it always will.
+  // Rounds after the first cost the same: each word follows a space.
   const size_t rounds = (cut - round) / round;
   return tokens_at(cut - rounds * round) +
          static_cast<int64_t>(rounds) * (tokens_at(2 * round) - tokens_at(round));
 }
 
-// The last place up to which the hay has at most `tokens` ids.
+// Last place with at most `tokens` haystack ids before it.
 size_t PasskeyPrompts::cut_for(int64_t tokens) const {
   const size_t round = hay_->places.size();
   size_t block = 0, more = 0;
@@ -133,7 +133,7 @@ bool PasskeyPrompts::repeats(int64_t length) const { return cut_for(length) > ha
 
 // --- cutting ---
 
-// Pieces with `tokens` ids together, about, that put every needle at its depth.
+// Pieces of about `tokens` ids in total, with every needle at its depth.
 PasskeyPrompts::Pieces PasskeyPrompts::pieces_for(int64_t tokens, const Needles& needles) const {
   Pieces pieces;
   int64_t before = 0;
@@ -154,7 +154,7 @@ PasskeyPrompts::Pieces PasskeyPrompts::pieces_for(int64_t tokens, const Needles&
   return pieces;
 }
 
-// Moves one cut until the prompt has `length` ids; false when no place will do.
+// Moves one cut until the prompt has `length` ids; returns false on failure.
 bool PasskeyPrompts::meet(int64_t length, const Needles& needles, size_t fitted, Pieces& places) const {
   auto& [begin, end] = places[fitted];
   for (int i = 0; i < kRefinements; ++i) {
@@ -178,7 +178,7 @@ std::vector<int32_t> PasskeyPrompts::build(int64_t length, const Needles& needle
   }
   Pieces start = pieces_for(hay, needles);
   int64_t tokens = hay;
-  for (int i = 0; i < kRefinements; ++i) {  // what is added up of many blocks may be off by some
+  for (int i = 0; i < kRefinements; ++i) {  // sums over blocks are approximate
     const int64_t more = missing(length, needles, start);
     if (std::abs(more) <= kGoodEstimate || tokens + more < 0) break;
     tokens += more;
@@ -202,7 +202,7 @@ std::vector<int32_t> PasskeyPrompts::cut_inside_words(int64_t length, const Need
   const size_t least_last = start.back().begin, least_first = start.front().begin;
   for (size_t step = 0; step < 4 * kByteSteps; ++step) {
     const size_t shift = step % kByteSteps, other = step / kByteSteps;
-    // Both ends become a little longer or shorter: one by a few bytes, the other by up to a word.
+    // Lengthens or shortens both end pieces, one by a few bytes, the other by up to a word.
     for (const bool longer : {true, false}) {
       Pieces bytes = start;
       size_t &last = bytes.back().end, &first = bytes.front().end;

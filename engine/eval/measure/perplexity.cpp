@@ -17,10 +17,10 @@
 namespace lariat {
 namespace {
 
-// As in PerplexityMethod.
+// In the order of PerplexityMethod.
 constexpr std::string_view kMethods[] = {"sliding", "chunks", "growing", "anchored", "continuation"};
 
-// A result without losses, with buckets of (nearly) equal size for the positions [from, ctx).
+// Empty result with buckets for the positions [from, ctx).
 PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod method, int64_t from,
                               int64_t ctx, int64_t text_tokens) {
   PerplexityResult result;
@@ -37,10 +37,10 @@ PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod
 
 // --- windows ---
 
-// One pass over a window, and the results that it feeds: of shorter windows, too, where these share it.
+// One pass over a window, and all results that use its losses, including shorter windows.
 struct Pass {
   Window window;
-  std::vector<std::pair<size_t, Window>> parts;  // by the result's index
+  std::vector<std::pair<size_t, Window>> parts;  // by result index
 };
 
 std::vector<Pass> passes_of(const PerplexityOptions& options, const TokenSource& text, bool shared) {
@@ -70,7 +70,7 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
   const bool anchored = options.method == PerplexityMethod::kAnchored;
   const auto passes = passes_of(options, text, !follows);
   std::deque<Sequence> sequences;
-  // The first token of a text without a BOS has nothing before it.
+  // Without a BOS, the first text token has no predecessor.
   const auto first_scored = [bos](const Window& window) {
     return std::max(window.score_from, window.begin + 1 - bos);
   };
@@ -85,9 +85,9 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
     }
   };
   for (size_t first = 0, end = 0; first < passes.size(); first = end) {
-    // A batch: as many as there is room for, and all that begin where its last one does, unless all do.
+    // Batch: windows up to `room` tokens, plus all that start where the last one does, unless anchored.
     std::vector<std::vector<int32_t>> tokens;
-    std::vector<size_t> sizes;  // of their losses
+    std::vector<size_t> sizes;  // losses per window
     for (int64_t n = 0; end < passes.size(); ++end) {
       const Window& window = passes[end].window;
       const bool together = !anchored && end > first && window.begin == passes[end - 1].window.begin;
@@ -107,7 +107,7 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
         const int64_t size = std::ssize(tokens[i]);
         const Window& window = passes[first + i].window;
         sequences[i].truncate(0);
-        sequences[i].expect(size);  // a dynamic scale is that of the whole window
+        sequences[i].expect(size);  // dynamic scale of the whole window
         readings.push_back({&sequences[i], tokens[i], size - 1, window.score_from - window.begin + bos});
       }
       score(session, readings, options.interrupted,
@@ -122,7 +122,7 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
 
 // --- a growing context ---
 
-// Contexts that grow together.
+// Growing contexts that run in one batch.
 class GrowingRun {
  public:
   GrowingRun(Session& session, const TokenSource& text, const PerplexityOptions& options,
@@ -135,13 +135,13 @@ class GrowingRun {
     part_.losses.resize(windows.size());
   }
 
-  // after(length): is called behind each step.
+  // after(length) is called after each step.
   void run(int64_t ctx, const std::function<void(int64_t length)>& after) {
     const auto bucket_of = [&](int64_t position) {
       return std::ranges::upper_bound(results_.back().positions, position, {}, &PositionBucket::to);
     };
     for (int64_t length = resume(ctx - 1); length < ctx - 1; after(length)) {
-      // The context's last token is predicted and not read.
+      // The last token is predicted but not prefilled.
       length = end_of_step(session_, length, std::min(length + options_.step, ctx - 1));
       std::vector<Reading> readings;
       for (size_t i = 0; i < windows_.size(); ++i)
@@ -159,7 +159,7 @@ class GrowingRun {
   }
 
  private:
-  // The positions after from_ that the tokens of options_.bos have, but for the text's very first.
+  // Unscored positions after from_: the BOS tokens after the first.
   int64_t unscored() const { return std::max<int64_t>(std::ssize(options_.bos) - 1 - from_, 0); }
 
   void add(const LossJournal::Part& part) {
@@ -177,7 +177,7 @@ class GrowingRun {
     from_ = part.reached;
   }
 
-  // The end, where an earlier run has all losses up to it; else 0.
+  // Returns `end` if an earlier run has all losses up to `end`; otherwise 0.
   int64_t resume(int64_t end) {
     if (options_.journal == nullptr) return 0;
     const auto parts = options_.journal->known(first_);
@@ -198,7 +198,7 @@ class GrowingRun {
   std::vector<std::vector<int32_t>> tokens_;
   std::vector<Sequence> sequences_;
   LossJournal::Part part_;
-  int64_t from_ = 0;  // the positions up to here are in the results
+  int64_t from_ = 0;  // positions up to here are in the results
 };
 
 void read_growing(Session& session, const TokenSource& text, const PerplexityOptions& options,
@@ -260,7 +260,7 @@ nlohmann::ordered_json losses_json(const std::vector<float>& losses) {
 }
 
 int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int64_t text_tokens) {
-  constexpr int64_t kMost = 2048;  // long windows move slowly
+  constexpr int64_t kMost = 2048;  // long windows are slow
   const bool beyond =
       options.method == PerplexityMethod::kGrowing || options.method == PerplexityMethod::kAnchored;
   const int64_t wanted = beyond ? 2 * original_ctx : std::min(original_ctx, kMost);
@@ -307,9 +307,8 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   if (tokens.empty()) tokens = options.bos;
   const int64_t before = std::ssize(tokens), total = before + n;
   sequence.rewind(std::max<int64_t>(before - 1, 0));
-  const int64_t first = sequence.length();  // of the tokens that are read now
-  if (n == 0 || total < 2)
-    throw Error(text.size_in_words() + ", and none with something before it; use a longer text");
+  const int64_t first = sequence.length();  // first token of this run
+  if (n == 0 || total < 2) throw Error(text.size_in_words() + ", none with a predecessor; use a longer text");
   check_memory(session, total, 1, fmt::format("{}: a context of {}", text.name(), counted(total, "token")));
   const auto more = text.range(0, n);
   tokens.insert(tokens.end(), more.begin(), more.end());

@@ -14,10 +14,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What stands in a log for a loss that is not finite; others are at least 0.
+// Logged in place of a non-finite loss; finite losses are at least 0.
 constexpr double kNotFinite = -1;
 
-// Digits of the frequencies that the scaling has up to the longest length.
+// Fingerprint of the scaling's frequencies up to the longest length.
 std::string frequencies_fingerprint(const RopeScaling& rope, int64_t longest, int steps) {
   uint64_t sum = 0;
   for (const int64_t length : {int64_t{1}, rope.original_ctx, (rope.original_ctx + longest) / 2, longest}) {
@@ -28,7 +28,7 @@ std::string frequencies_fingerprint(const RopeScaling& rope, int64_t longest, in
   return fmt::format("{:016x}", sum);
 }
 
-// The dtype that most bytes of the weights are stored in: "BF16", "Q4_1".
+// Storage dtype of most weight bytes: "BF16", "Q4_1".
 std::string stored_format(const Model& model) {
   std::map<std::string, size_t> bytes;
   if (model.files.tensors) {
@@ -97,12 +97,12 @@ LossJournal::LossJournal(MeasurementLog& log, Column column, int64_t length, std
 void LossJournal::check(const Part& part, const std::vector<size_t>& sizes) const {
   if (std::ranges::equal(part.losses, sizes, {}, &std::vector<double>::size)) return;
   throw Error(log_.file().string() +
-              ": its losses are of other windows, as with another `prefill_chunk`; measure again");
+              ": saved losses belong to other windows, e.g. of another `prefill_chunk`; measure again");
 }
 
 void LossJournal::keep(int64_t first, const Part& part) {
   std::vector<Part>& parts = known_[first];
-  if (!keeps_ || (!parts.empty() && parts.back().reached >= part.reached)) return;  // an earlier run had it
+  if (!keeps_ || (!parts.empty() && parts.back().reached >= part.reached)) return;  // already saved
   LossPart kept{.of = of_, .window = first, .reached = part.reached};
   for (const auto& reading : part.losses) {
     kept.sizes.push_back(std::ssize(reading));

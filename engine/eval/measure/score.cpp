@@ -28,15 +28,14 @@ ScoredText scored_text(std::span<const int32_t> context, const Tokenizer& tokeni
   ScoredText text{.tokens = {context.begin(), context.end()}};
   if (before.empty() && context.empty()) {
     text.tokens = tokenizer.prefix().empty() ? tokenizer.eos_ids() : tokenizer.prefix();
-    if (text.tokens.empty())
-      throw Error("the tokenizer has no BOS to stand before the continuation; give a prompt");
+    if (text.tokens.empty()) throw Error("prompt: empty, and the tokenizer has no BOS; give a prompt");
     context = text.tokens;
   }
   const std::vector<int32_t> head = encode_behind(context, tokenizer, before, bos);
   const std::vector<int32_t> whole =
       encode_behind(context, tokenizer, std::string(prompt).append(continuation), bos);
   if (continuation.empty() || whole.size() <= head.size())
-    throw Error("the continuation has no token of its own");
+    throw Error("continuation: adds no token to the prompt; give a longer one");
   text.tokens.insert(text.tokens.end(), head.begin(), head.end());
   text.from = std::ssize(text.tokens);
   text.tokens.insert(text.tokens.end(), whole.begin() + std::ssize(head), whole.end());
@@ -44,14 +43,14 @@ ScoredText scored_text(std::span<const int32_t> context, const Tokenizer& tokeni
   return text;
 }
 
-// The tokens [begin, end) of some texts, which they have in common, as all before them. `sequence` holds
-// those before `begin` and, once they are read, those before `end`.
+// Tokens [begin, end) shared by some texts with equal prefixes. `sequence` holds the tokens before `begin`,
+// and after read_all() those before `end`.
 struct Scorer::Branch {
   std::span<ScoredText* const> texts;
   int64_t begin = 0, end = 0;
   const Sequence* sequence = nullptr;
 
-  // Where its texts, which are sorted, go on: by the next token, each as far as all agree.
+  // Splits sorted texts by their next token; each branch extends over its texts' common prefix.
   void split(std::vector<Branch>& branches) const {
     const auto at = static_cast<size_t>(end);
     for (auto first = texts.begin(), last = first; first != texts.end(); first = last) {
@@ -84,7 +83,7 @@ void Scorer::score(std::span<ScoredText> texts) {
   }
 }
 
-// Level by level of the tree in which texts part: the branches of a level are read together.
+// Traverses the prefix tree level by level; the branches of a level run in one batch.
 void Scorer::run(std::span<ScoredText* const> texts) {
   std::deque<Sequence> sequences;
   std::vector<Branch> level, next;
@@ -101,7 +100,7 @@ void Scorer::read_all(std::span<Branch> branches, std::deque<Sequence>& sequence
   Scheduler scheduler(session_);
   for (Branch& branch : branches) {
     const auto tokens = to_read(*branch.texts.front());
-    int64_t wanted = branch.end;  // whose logits are the first that are: it is read here
+    int64_t wanted = branch.end;  // first token whose logits are needed
     for (const ScoredText* text : branch.texts)
       wanted = std::min(wanted, std::max(text->from - 1, branch.begin));
     int64_t held = std::min(branch.sequence->length(), wanted);
@@ -112,7 +111,7 @@ void Scorer::read_all(std::span<Branch> branches, std::deque<Sequence>& sequence
     if (there > held) branch.sequence = &last_->sequence;
     held = std::max(held, there);
     Sequence& sequence = sequences.emplace_back(session_.fork(*branch.sequence, held));
-    sequence.expect(std::ssize(tokens));  // a dynamic scale is that of the whole text
+    sequence.expect(std::ssize(tokens));  // dynamic scale of the whole text
     branch.sequence = &sequence;
     if (held == branch.end) continue;
     read_ += branch.end - held;
@@ -123,7 +122,7 @@ void Scorer::read_all(std::span<Branch> branches, std::deque<Sequence>& sequence
     request.on_logits = [this, &branch](int64_t first, const Matrix& logits) {
       for (int64_t row = 0; row < logits.rows; ++row) {
         const Logprobs logprobs(session_.backend(), logits.row_range(row, 1), top_);
-        const int64_t position = first + row + 1;  // that it predicts
+        const int64_t position = first + row + 1;  // predicted position
         for (ScoredText* text : branch.texts) {
           if (position >= text->from)
             text->scores.push_back(logprobs.of(text->tokens[static_cast<size_t>(position)]));

@@ -15,34 +15,34 @@ namespace lariat {
 
 struct ScoredText {
   std::vector<int32_t> tokens;
-  int64_t from = 0;                  // the first one that is scored; at least 1
-  size_t bytes = 0;                  // of the continuation
-  std::vector<TokenScore> scores{};  // of the tokens from there on: Scorer::score
+  int64_t from = 0;                  // first scored token; at least 1
+  size_t bytes = 0;                  // bytes of the continuation
+  std::vector<TokenScore> scores{};  // of tokens from `from` on; set by Scorer::score
 };
 
-// A prompt and what follows it, as lm-evaluation-harness makes ids of them (TemplateLM._encode_pair): white
-// space at the prompt's end belongs to the continuation, whose ids are those that encode(prompt +
-// continuation) has beyond the number of encode(prompt). A prompt of nothing else is the BOS, or the end of a
-// text where there is none. bos: a text begins with one; behind `context`, whose tokens come first, none
-// does. Throws Error when the continuation has no token of its own.
+// Tokenizes a prompt and its continuation as lm-evaluation-harness does (TemplateLM._encode_pair). White
+// space at the prompt's end moves to the continuation. Continuation ids are encode(prompt + continuation)
+// without the first encode(prompt).size() ids. An empty prompt becomes the BOS, or the EOS if there is no
+// BOS. bos: texts start with a BOS, except after a nonempty `context`, whose tokens come first. Throws Error
+// if the continuation adds no token.
 ScoredText scored_text(std::span<const int32_t> context, const Tokenizer& tokenizer, std::string_view prompt,
                        std::string_view continuation, bool bos);
 
-// Scores many texts of which many begin alike, each as if it stood alone: its tokens before the last are
-// read, on the RoPE frequencies of that length. What texts of one call have in common is read once, and what
-// they have in common with the last call's longest; but only where a dynamic scale is the same, so that it
-// changes no more than how a prompt is split (Session::forward).
+// Scores many texts that share prefixes, each independently. All tokens of a text but the last are prefilled
+// with the RoPE frequencies of that length. Common prefixes within a call, and with the longest text of the
+// last call, are prefilled once if the dynamic scale is equal. Sharing changes results no more than splitting
+// a prompt (Session::forward).
 class Scorer {
  public:
-  // context: what all texts begin with, or a new sequence and no tokens. top: how many of the likeliest
-  // tokens each TokenScore names. Session and context must outlive it.
+  // context: common prefix of all texts, or an empty sequence without tokens. top: top tokens per TokenScore.
+  // Session and context must outlive the Scorer.
   Scorer(Session& session, const SavedContext& context, int64_t top,
          const std::atomic<bool>* interrupted = nullptr)
       : session_(session), context_(context), top_(top), interrupted_(interrupted) {}
   void score(std::span<ScoredText> texts);  // throws Interrupted
 
-  int64_t tokens() const { return tokens_; }  // before the last ones, of all texts so far
-  int64_t read() const { return read_; }      // those of them that were read; the others were there
+  int64_t tokens() const { return tokens_; }  // all texts so far, without each text's last token
+  int64_t read() const { return read_; }      // prefilled tokens; the others were shared
 
  private:
   struct Branch;

@@ -22,8 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kDynamicFactor = 2.0;  // transformers' documentation and tests
-// A growing context has at least so many buckets of positions, and two to the original length, which reports
-// look at.
+// Limits on the position buckets of a growing context; between the limits, two per original length.
 constexpr int64_t kGrowingBuckets = 16, kMostGrowingBuckets = 96;
 
 }  // namespace
@@ -51,7 +50,7 @@ RopeScaling Sweep::scaling_for(const Column& column, int64_t length) const {
   if (needs_factor(type) && !rope.factor) rope.factor = std::max(1.0, stretch);
   if (type == RopeType::kDynamic && !rope.factor) rope.factor = kDynamicFactor;
   RopeScaling scaling = resolve_rope(own_, rope);
-  // A factor of 1 is no scaling, and not but for rounding.
+  // Factor 1 equals no scaling, up to rounding.
   const bool nothing =
       needs_factor(type) && scaling.factor == 1 && rope_frequencies(scaling, 1).attention_factor == 1;
   return nothing ? scaling_for("none", length) : scaling;
@@ -87,7 +86,7 @@ Plan Sweep::plan() const {
                          file_fingerprint(options_.text)};
   }
   plan.options.factor = options_.rope.factor;
-  plan.options.frequencies.reset();  // each scaling has its own
+  plan.options.frequencies.reset();  // differ by scaling
   plan.shard = {options_.shard_index, options_.shard_count};
   return plan;
 }
@@ -110,7 +109,7 @@ bool Sweep::run(MeasurementLog& log, const SweepProgressFn& progress) {
   for (size_t i = 0; i < left.size(); ++i) {
     const auto report = [&](double part) {
       const auto length = static_cast<double>(left[i].length);
-      // What is read late in a context takes longer.
+      // Later tokens of a context take longer.
       if (left[i].kind == Kind::kGrowing) part = pace.reading(0, part * length) / pace.reading(0, length);
       if (progress) progress({left[i], i, left.size(), (before + part * seconds[i]) / total});
     };
@@ -134,7 +133,7 @@ bool Sweep::run_unit(const Unit& unit, MeasurementLog& log, const ProgressFn& pr
   return true;
 }
 
-// Appends a record with the factor of its scaling.
+// Appends a record with its scaling's factor.
 void Sweep::append(MeasurementLog& log, Record record) const {
   const RopeScaling rope = scaling_for(record.column, record.length);
   record.rope_factor.reset();
@@ -142,10 +141,9 @@ void Sweep::append(MeasurementLog& log, Record record) const {
   log.append(record);
 }
 
-// The units that give the numbers of this one. Scalings that rotate every key and query of a unit alike do:
-// up to the original length a dynamic scaling is none, and so is a factor of 1. So does a growing context
-// that is one window, where neither scaling nor method follows the length and both are read in the same
-// pieces.
+// Units with identical results: scalings that rotate all keys and queries of a unit alike. Up to the original
+// length, dynamic scalings and factor 1 equal none. A perplexity unit equals the growing context if both are
+// one window, in the same prefill chunks, with no length-dependent scaling or method.
 std::vector<Unit> Sweep::equals_of(const Unit& unit) const {
   std::vector<Unit> equals;
   if (unit.kind == Kind::kSpeed || unit.column.stale) return equals;
@@ -163,7 +161,7 @@ std::vector<Unit> Sweep::equals_of(const Unit& unit) const {
   return equals;
 }
 
-// Takes over what was measured of an equal unit.
+// Copies the result of an equal unit.
 bool Sweep::copy_equal(const Unit& unit, MeasurementLog& log) const {
   for (const Unit& equal : equals_of(unit)) {
     if (!log.contents().missing({equal}).empty()) continue;
@@ -190,13 +188,13 @@ bool Sweep::copy_equal(const Unit& unit, MeasurementLog& log) const {
   return false;
 }
 
-// A scale moves in one direction as a sequence grows, so that the ends of the unit's lengths tell all.
-// Positions are those of one method, and caches none that is stale.
+// Scales are monotonic in length, so comparing the shortest and the longest length suffices. Requires equal
+// position methods and no stale caches.
 bool Sweep::same_frequencies(const Unit& unit, const Column& other) const {
   const RopeScaling a = scaling_for(unit.column, unit.length), b = scaling_for(other, unit.length);
   if (other.stale || method_for(unit.column).name != method_for(other).name) return false;
   const int steps = session_.rope_steps;
-  const bool grows = unit.kind == Kind::kPasskey;  // the answer comes after the prompt
+  const bool grows = unit.kind == Kind::kPasskey;  // the answer follows the prompt
   const int64_t longest = unit.length + (grows ? options_.passkeys.max_new_tokens : 0);
   for (const int64_t length : {int64_t{1}, longest}) {
     if (rope_frequencies(a, rope_step_length(a, length, steps)) !=
@@ -222,8 +220,7 @@ PerplexityOptions Sweep::perplexity_options(const Unit& unit) const {
 bool Sweep::run_losses(const Unit& unit, Session& session, MeasurementLog& log, const ProgressFn& progress) {
   const auto start = Stopwatch::now();
   const auto show = [&](const PerplexityProgress& at) { progress(at.share()); };
-  // The losses that are known of the unit stand beside the log until all of them are, if there is room for
-  // them.
+  // Saves the unit's finished losses next to the log, if the file can be written.
   const std::filesystem::path file = part_file(log.file());
   std::optional<MeasurementLog> part;
   std::optional<LossJournal> journal;
@@ -281,7 +278,7 @@ void Sweep::run_speed(const Unit& unit, Session& session, MeasurementLog& log) {
   };
   const std::vector<int32_t> tokens = some_tokens(unit.length, engine_.model.spec.vocab_size);
   {
-    Sequence warm = session.new_sequence();  // pages, threads and packed weights
+    Sequence warm = session.new_sequence();  // warms up pages, threads and packed weights
     read(warm, std::span(tokens).first(std::min<size_t>(tokens.size(), 64)));
     read(warm, std::span(tokens).first(1));
   }

@@ -15,36 +15,33 @@
 namespace lariat {
 
 struct SweepOptions {
-  // Names of columns. Empty: none, linear, ntk, dynamic, yarn and dynamic-yarn, or of a model without
-  // RoPE none alone.
+  // Column names. Empty: none, linear, ntk, dynamic, yarn and dynamic-yarn; models without RoPE: only none.
   std::vector<std::string> scalings;
-  // Empty: 1, 2 and 4 times the model's original length, as far as text and memory reach.
+  // Empty: 1, 2 and 4 times the model's original length, limited by text and memory.
   std::vector<int64_t> lengths;
-  // factor, original_ctx and theta; scaling and config are not used.
+  // Uses factor, original_ctx and theta; ignores scaling and config.
   RopeOptions rope;
-  bool growing = true, perplexity = true, passkey = true, speed = true;  // the measurements to make
-  std::filesystem::path text;  // for growing and perplexity; empty: neither is measured
+  bool growing = true, perplexity = true, passkey = true, speed = true;  // enabled measurements
+  std::filesystem::path text;  // for growing and perplexity; empty: skips both
   PerplexityMethod method = PerplexityMethod::kSliding;
-  int64_t stride = 0;                   // of sliding windows; 0: see Sweep::stride_of
+  int64_t stride = 0;                   // sliding windows; 0: see Sweep::stride_of
   int64_t growing_step = 0;             // 0: default_step()
-  std::optional<int64_t> max_tokens{};  // of the text, 0: all; unset: what the longest window holds, or 8192
-  // A first look: no passkeys, no speed, no more of the text than the longest window, windows that overlap by
-  // half.
+  std::optional<int64_t> max_tokens{};  // 0: all; unset: longest window, at least 8192
+  // Quick preview: no passkeys, no throughput, text limited to the longest window, windows overlap by half.
   bool quick = false;
-  PasskeyOptions passkeys;                   // needles, hay, depths, trials, seed
-  int64_t shard_index = 0, shard_count = 1;  // the part of the whole that is measured here
-  std::function<void(const nlohmann::ordered_json&)> on_losses{};  // a line with the loss of each token
+  PasskeyOptions passkeys;                                         // needles, haystack, depths, trials, seed
+  int64_t shard_index = 0, shard_count = 1;                        // part that this process measures
+  std::function<void(const nlohmann::ordered_json&)> on_losses{};  // JSON line with all token losses
   const std::atomic<bool>* interrupted = nullptr;
 };
 
 Plan::Passkey passkey_plan(const PasskeyOptions& options);
-// The record of a passkey cell, without its timing.
+// Record of a passkey cell, without timing.
 Record passkey_record(const Column& column, const PasskeyCell& cell, NeedleTask task);
 
-inline constexpr int64_t kSpeedSteps = 32;  // decoded by a speed unit
+inline constexpr int64_t kSpeedSteps = 32;  // decoded per speed unit
 
-// Where a sweep stands: the unit that runs now, how many are behind it of those that were left to do, and the
-// share of the time that they take.
+// Running unit, finished and total units of this run, and the finished fraction of the estimated time.
 struct SweepProgress {
   const Unit& unit;
   size_t finished, units;
@@ -52,74 +49,70 @@ struct SweepProgress {
 };
 using SweepProgressFn = std::function<void(const SweepProgress&)>;
 
-// Seconds for reading a token, for a pair of one and a token before it (attention), and for a step of
-// decoding.
+// Cost model in seconds: per prefilled token, per attended (query, key) pair, and per decode step.
 struct Pace {
   double token = 1, pair = 0, step = 0;
-  double reading(double from, double to) const {  // tokens at these positions
+  double reading(double from, double to) const {  // prefill of positions [from, to)
     return (to - from) * token + (to * to - from * from) / 2 * pair;
   }
 };
-// Reads some tokens, up to `longest`, for about two seconds. A model too slow for more than a few shows
-// little of its attention: that is taken to be as fast as the products with weights.
+// Measures the pace by prefilling up to `longest` tokens for about two seconds. Slow models prefill too few
+// tokens to measure attention; its cost is then estimated from multiply-adds.
 Pace measure_pace(Session& session, int64_t longest);
-std::vector<int32_t> some_tokens(int64_t n, int64_t vocab);  // any, the same every time
+std::vector<int32_t> some_tokens(int64_t n, int64_t vocab);  // deterministic random ids
 
-// Scalings x lengths over one model and one text: growing contexts, perplexity, passkey, speed and memory.
+// Measures scalings x lengths for one model and one text: growing contexts, perplexity, passkeys, throughput
+// and memory.
 //
-// A growing context is measured once for each column, up to the longest length: its positions cover the
-// shorter ones. A static scaling has the factor of that length, as whoever deploys it must choose one. A
-// scaling that follows the length has a second column, stale, unless all caches of the sweep are.
+// A growing context is measured once per column, up to the longest length, and covers the shorter lengths. A
+// static scaling uses the factor of the longest length, as in deployment. A dynamic scaling also has a stale
+// column, unless all caches of the sweep are stale.
 //
-// The scaling of a cell: `none` is the model without any, whatever its config says; `model` is what its
-// config says. linear, ntk, yarn, llama3 and proportional are static and get the factor length / L0 (1 when
-// that is less), or the fixed options.rope.factor; dynamic gets factor 2 or the fixed one, dynamic-yarn none
-// or the fixed one: they follow the length by themselves. L0 is the same for all. A position method reaches
-// for the longest length everywhere; its values stand in the header.
+// Column `none` is the unscaled model, and `model` the scaling of config.json. Static scalings (linear, ntk,
+// yarn, llama3, proportional) use factor max(1, length / L0), or options.rope.factor if set. dynamic uses
+// factor 2, dynamic-yarn none, or options.rope.factor if set: both follow the length. L0 is the same for all.
+// A position method is configured for the longest length everywhere; the log's header lists its values.
 //
-// Every trial, text and length is the same for every scaling, so cells may be compared one to one. Losses
-// stand in the log as sums of consecutive tokens too ("blocks"), which differ by column and not by text
-// (verdict.h).
+// All scalings share trials, texts and lengths, so cells are comparable one to one. Logs also store losses as
+// block sums, whose paired differences cancel the text's difficulty (verdict.h).
 class Sweep {
  public:
-  Sweep(const Engine& engine, const SweepOptions& options);  // the engine has a tokenizer, and outlives it
+  Sweep(const Engine& engine, const SweepOptions& options);  // engine: has a tokenizer, outlives this
 
-  const SweepOptions& options() const { return options_; }  // with what was left open filled in
-  // A line for each thing that was left open and is less than one might expect.
+  const SweepOptions& options() const { return options_; }  // with defaults filled in
+  // Notes on reduced defaults, one line each.
   const std::vector<std::string>& notes() const { return notes_; }
-  const TokenSource* text() const { return text_ ? &*text_ : nullptr; }  // as far as it is used
-  // By how much windows move: an eighth of their length (half, for a first look), at least 256 tokens.
+  const TokenSource* text() const { return text_ ? &*text_ : nullptr; }  // the part in use
+  // Stride of sliding windows: 1/8 of their length (quick: 1/2), at least 256 tokens.
   int64_t stride_of(int64_t length) const;
   const std::vector<Column>& columns() const { return columns_; }
-  Plan plan() const;  // the first line of its log
+  Plan plan() const;  // first line of the log
   RopeScaling scaling_for(const Column& column, int64_t length) const;
   PositionMethod method_for(const Column& column) const;
 
-  // Throws Error before hours are spent: a length beyond memory, a text too short for the longest window, a
-  // passkey length without room for the prompt, a scaling that this model cannot have.
+  // Validates all options in advance. Throws Error if a length exceeds memory, the text is too short, a
+  // passkey length cannot hold the prompt, or the model does not support a scaling.
   void check();
 
-  // All units of this shard, in the order in which they run. Shards take turns, so that each gets its part of
-  // every length.
+  // All units of this shard, in run order. Shards take units round-robin, a part of each length.
   std::vector<Unit> units() const;
-  // How fast this model is here, found when first asked for (measure_pace).
+  // Pace of this model on this machine, measured on first use (measure_pace).
   const Pace& pace();
   void set_pace(const Pace& pace) { pace_ = pace; }
-  // The seconds that each unit takes, in order; 0: the result of another is copied. And those of the units
-  // that a log lacks, by kind.
+  // Estimated seconds per unit (0: copied from an equal unit), and per kind for units that the log lacks.
   std::vector<double> seconds_for(const std::vector<Unit>& left, const Measurements& log) const;
   std::map<Kind, double> seconds_left(const Measurements& log) const;
-  // Measures what is not in the log yet. False when it was interrupted.
+  // Measures all units that the log lacks. Returns false if interrupted.
   bool run(MeasurementLog& log, const SweepProgressFn& progress);
 
  private:
   void fill_in();
-  // The longest sequence: a prompt and what is decoded after it.
+  // Longest sequence: a prompt and its decoded tokens.
   int64_t most_tokens() const {
     return options_.lengths.back() + std::max<int64_t>(kSpeedSteps, options_.passkeys.max_new_tokens);
   }
   void drop_long_lengths();
-  // A window moves by this part of its length.
+  // Default strides per window length.
   int64_t window_parts() const { return options_.quick ? 2 : 8; }
   PerplexityOptions perplexity_options(const Unit& unit) const;
   double seconds_of(const Unit& unit) const;
@@ -136,8 +129,8 @@ class Sweep {
   const Engine& engine_;
   SweepOptions options_;
   std::vector<Column> columns_;
-  RopeScaling own_;         // the model's, with the theta and original_ctx of the options
-  SessionOptions session_;  // of own_
+  RopeScaling own_;         // the model's, with theta and original_ctx of the options
+  SessionOptions session_;  // for own_
   TextCodec codec_;
   std::vector<int32_t> bos_;
   std::optional<TokenSource> text_;

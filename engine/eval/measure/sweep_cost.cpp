@@ -1,4 +1,4 @@
-// How long a sweep takes, found before it begins.
+// Estimates the duration of a sweep in advance.
 #include <algorithm>
 
 #include "engine/eval/measure/sweep.h"
@@ -19,7 +19,7 @@ std::vector<int32_t> some_tokens(int64_t n, int64_t vocab) {
 
 namespace {
 
-// Multiply-adds of a token with one before it, over those with all weights.
+// Attention multiply-adds per (query, key) pair, relative to a token's multiply-adds with all weights.
 double share_of_pair(const Model& model) {
   double pair = 0;
   for (const LayerSpec& layer : model.spec.layers) {
@@ -29,7 +29,7 @@ double share_of_pair(const Model& model) {
   return pair / static_cast<double>(model.weights.values);
 }
 
-// Of the keys before a token halfway through `length`, the share that it sees.
+// Fraction of visible keys for a query halfway through `length`.
 double share_seen(const PositionMethod& method, int64_t length) {
   const int64_t p = length / 2;
   int64_t keys = method.ranges.empty() ? p + 1 : 0;
@@ -42,8 +42,8 @@ double share_seen(const PositionMethod& method, int64_t length) {
 
 Pace measure_pace(Session& session, int64_t longest) {
   constexpr double kSeconds = 2,
-                   kSlow = 0.5;  // kSlow: for the first tokens of a model whose next would take long
-  constexpr size_t kEnough = 5;  // chunks, to see attention grow
+                   kSlow = 0.5;  // kSlow: limit for the first chunk
+  constexpr size_t kEnough = 5;  // chunks needed to measure attention
   const int64_t most = std::min<int64_t>(longest, 4096), room = session.options().prefill_chunk;
   const std::vector<int32_t> tokens = some_tokens(most, session.model().spec.vocab_size);
   Sequence sequence = session.new_sequence();
@@ -56,21 +56,20 @@ Pace measure_pace(Session& session, int64_t longest) {
     to_host(session.backend(), forward(session, {&sequence, std::span(tokens).first(1)}));
   };
   int64_t chunk = std::min<int64_t>(most, 64);
-  std::vector<double> times = {read(chunk)};  // with what is slow only once
+  std::vector<double> times = {read(chunk)};  // includes warm-up
   decode();
   const auto start = Stopwatch::now();
   decode();
   Pace pace{.step = seconds_since(start)};
   if (times[0] < kSlow) {
     chunk = room > 0 ? std::min(room, most) : most;
-    for (int i = 0; i < 2; ++i) {  // the second time is the one that counts
+    for (int i = 0; i < 2; ++i) {  // the first is warm-up
       sequence.truncate(0);
       times = {read(chunk)};
     }
     while (seconds_since(start) < kSeconds && sequence.length() + chunk <= most) times.push_back(read(chunk));
   }
-  // Chunk i takes c * token + (i + 1/2) * c^2 * pair; that of the later ones which was disturbed the least
-  // tells most.
+  // Chunk i takes c * token + (i + 1/2) * c^2 * pair. The minimum over later chunks is the least disturbed.
   const auto c = static_cast<double>(chunk);
   for (size_t i = times.size() / 2 + 1; i < times.size(); ++i) {
     const double pair = std::max(0.0, (times[i] - times[0]) / (c * c * static_cast<double>(i)));
@@ -102,7 +101,7 @@ double Sweep::seconds_of(const Unit& unit) const {
     return seconds;
   }
   const PasskeyOptions& options = options_.passkeys;
-  const bool alike = options.needles.task == NeedleTask::kPasskey;  // up to the one needle
+  const bool alike = options.needles.task == NeedleTask::kPasskey;  // shared prefix
   for (const double depth : options.depths) {
     seconds += static_cast<double>(options.trials) * pace.reading(alike ? depth * length : 0, length);
     seconds += static_cast<double>(options.max_new_tokens) * step;

@@ -1,4 +1,4 @@
-// The options of a sweep: what is left open is filled in, and all of them are checked.
+// Fills in the defaults of a sweep's options and checks all options.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 namespace lariat {
 namespace {
 
-constexpr int64_t kFewestTokens = 8192, kFewestMoved = 256;  // of the text; of a window
+constexpr int64_t kFewestTokens = 8192, kFewestMoved = 256;  // text tokens; minimum stride
 
-// The scaling of config.json, where its theta and original length are as the options say.
+// Scaling of config.json with theta and original length of the options.
 RopeScaling own_scaling(const Model& model, RopeOptions options) {
-  options.factor.reset();  // it is for the scalings that the sweep names
+  options.factor.reset();  // applies only to named scalings
   return resolve_rope(model.spec.rope(), options);
 }
 
@@ -55,7 +55,7 @@ Sweep::Sweep(const Engine& engine, const SweepOptions& options)
   }
 }
 
-// The lengths, the text and how much of it is used, which depend on each other.
+// Lengths, text and its used part depend on each other.
 void Sweep::fill_in() {
   const int64_t l0 = *options_.rope.original_ctx;
   const bool open = options_.lengths.empty();
@@ -74,16 +74,16 @@ void Sweep::fill_in() {
   text_ = TokenSource({tokens.begin(), tokens.end()}, most(), text_->name());
 }
 
-// Of the lengths that nobody asked for, those that the text or the memory does not hold; the first one stays.
+// Drops default lengths that exceed text or memory; keeps the first.
 void Sweep::drop_long_lengths() {
   auto& lengths = options_.lengths;
   Session session(engine_.model, *engine_.backend, session_);
   while (lengths.size() > 1) {
     const bool too_short = text_ && text_->size() + std::ssize(bos_) < lengths.back();
     if (!too_short && fits_memory(session, most_tokens(), options_.passkey ? 2 : 1)) return;
-    notes_.push_back(fmt::format("the length {} is left out: {}", lengths.back(),
+    notes_.push_back(fmt::format("length {} is skipped: {}", lengths.back(),
                                  too_short ? text_->name() + " has " + counted(text_->size(), "token")
-                                           : "its cache is larger than the memory that is free"));
+                                           : "its KV cache exceeds the free memory"));
     lengths.pop_back();
   }
 }
@@ -99,23 +99,23 @@ void Sweep::check() {
     for (const int64_t length : options_.lengths) scaling_for(column, length);
     if (column.stale && !scaling_for(column, longest).depends_on_length())
       throw UsageError(
-          fmt::format("`scalings` {}: keys are stale only where a scale moves with the length; "
-                      "leave stale out, or use dynamic or dynamic-yarn",
+          fmt::format("`scalings` {}: only dynamic scalings have stale keys; omit stale, or use "
+                      "dynamic or dynamic-yarn",
                       column.name()));
   }
   Session session(engine_.model, *engine_.backend, session_);
   const int64_t most = most_tokens(), limit = session.options().max_ctx;
   if (limit > 0 && most > limit) {
     throw ContextFull(
-        fmt::format("a length of {} needs sequences of {} (its answer included), more than the {} allowed",
-                    longest, counted(most, "token"), limit));
+        fmt::format("a length of {} needs sequences of {} with its answer, more than the {} allowed", longest,
+                    counted(most, "token"), limit));
   }
   check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
   if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
   if (options_.perplexity || options_.growing) {
     const int64_t bos = std::ssize(bos_), holds = longest - bos, have = text_->size();
     if (have < holds) {
-      throw Error(fmt::format("{} and the longest window holds {}{}", text_->size_in_words(), holds,
+      throw Error(fmt::format("{}, and the longest window holds {}{}", text_->size_in_words(), holds,
                               what_fits(*text_, holds, bos, "`lengths`")));
     }
   }

@@ -59,7 +59,7 @@ std::vector<int32_t> TokenSource::behind_bos(std::vector<int32_t> bos, int64_t b
 
 namespace {
 
-// A text file that is read from its beginning as far as it is asked for.
+// A text file that is read on demand from its start.
 class TextBeginning {
  public:
   explicit TextBeginning(const std::filesystem::path& file) : name_(input_name(file)) {
@@ -75,10 +75,10 @@ class TextBeginning {
     refuse_lfs_pointer(text_, name_);
     mark_ = text_.size() - without_bom(text_, name_).size();
     checked_ = mark_;
-    if (mark_ == text_.size()) throw Error(name_ + ": the file is empty; name one with text in it");
+    if (mark_ == text_.size()) throw Error(name_ + ": empty file; name a file with text");
   }
 
-  // The first `bytes` of the file as far as they are whole characters, without the byte order mark.
+  // First `bytes` of the file, without byte order mark or incomplete last character.
   std::string_view first(size_t bytes) {
     read(bytes);
     checked_ = end_of_utf8(text_, checked_, !ended(), name_);
@@ -99,9 +99,9 @@ class TextBeginning {
   std::string name_;
   std::ifstream opened_;
   std::istream* in_ = &opened_;
-  std::string text_;    // what was read
-  size_t mark_ = 0;     // bytes of the byte order mark
-  size_t checked_ = 0;  // bytes that are UTF-8
+  std::string text_;    // bytes read so far
+  size_t mark_ = 0;     // size of the byte order mark
+  size_t checked_ = 0;  // validated as UTF-8
 };
 
 }  // namespace
@@ -113,7 +113,7 @@ TokenSource read_tokens(const std::filesystem::path& file, const Tokenizer& toke
   if (max_tokens <= 0) return TokenSource(tokenizer.encode(text.first(std::string::npos), false), 0, name);
   for (size_t bytes = kTextHead + 16 * std::min(wanted, size_t{1} << 40);; bytes *= 2) {
     std::vector<int32_t> tokens = tokenizer.encode(text.first(bytes), false);
-    // The last ids of a beginning may not be those of the whole text; so it must give twice as many.
+    // The last ids of a prefix may differ from the whole text's, so twice the number is required.
     if (text.ended() || tokens.size() / 2 >= wanted) return TokenSource(std::move(tokens), max_tokens, name);
   }
 }

@@ -14,7 +14,7 @@ namespace lariat {
 
 std::string what_fits(const TokenSource& text, int64_t wanted, int64_t bos, const char* lengths) {
   const int64_t limit = text.max_tokens(), longest = text.size() + bos;
-  const bool cut = limit > 0 && limit == text.size();  // the text may go on
+  const bool cut = limit > 0 && limit == text.size();  // the text may be longer
   return fmt::format("; use {}{}", cut ? fmt::format("`max_tokens` {} or more", wanted) : "a longer text",
                      longest < kMinCtx ? "" : fmt::format(", or {} up to {}", lengths, longest));
 }
@@ -26,7 +26,7 @@ int64_t window_stride(const PerplexityOptions& options, int64_t ctx) {
 std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, const TokenSource& text) {
   const bool sliding = options.method == PerplexityMethod::kSliding;
   const int64_t n = text.size(), bos = std::ssize(options.bos), holds = ctx - bos;
-  const int64_t first = bos > 0 ? 0 : 1;  // without a BOS the first token has nothing before it
+  const int64_t first = bos > 0 ? 0 : 1;  // without a BOS the first token has no predecessor
   std::vector<Window> windows;
   if (options.method == PerplexityMethod::kGrowing) {
     const int64_t stretches = text.max_tokens() > 0 ? std::max<int64_t>(n / holds, 1) : 1;
@@ -39,7 +39,7 @@ std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, co
       windows.push_back({0, end - bos, std::max(end - options.step - bos, first)});
     return windows;
   }
-  int64_t scored = first;  // up to here
+  int64_t scored = first;  // scored so far
   for (int64_t begin = 0; sliding ? scored < n : begin + holds <= n;) {
     const int64_t end = std::min(begin + holds, n);
     // Position i of a chunk is token begin + i - bos of the text.
@@ -61,18 +61,18 @@ int64_t end_of_step(const Session& session, int64_t length, int64_t end) {
 
 void check_windows(std::span<Session* const> sessions, const TokenSource& text,
                    const PerplexityOptions& options) {
-  if (options.stride < 1) throw Error("a stride is at least 1");
-  if (options.step < 1) throw Error("a step is at least 1");
+  if (options.stride < 1) throw Error("stride: must be at least 1");
+  if (options.step < 1) throw Error("step: must be at least 1");
   const int64_t before = std::max<int64_t>(std::ssize(options.bos), 1);  // the first scored token
   const bool anchored = options.method == PerplexityMethod::kAnchored;
   if (anchored && options.step <= before)
-    throw Error(fmt::format("a step of anchored windows is at least {}", before + 1));
+    throw Error(fmt::format("step: must be at least {} with anchored windows", before + 1));
   const char* what = options.method == PerplexityMethod::kGrowing ? "context" : "window";
   for (const int64_t ctx : options.ctx) {
     const std::string window = fmt::format("a {} of {}", what, counted(ctx, "token"));
     const int64_t bos = std::ssize(options.bos);
     const int64_t least = std::max({kMinCtx, bos + 1, anchored ? options.step : 0});
-    if (ctx < least) throw Error(fmt::format("{} is too short; it has at least {}", window, least));
+    if (ctx < least) throw Error(fmt::format("{} is too short; use at least {}", window, least));
     check_memory(sessions, ctx, 1, window);
     const int64_t holds = ctx - bos, have = text.size();
     if (have < holds) {
@@ -98,9 +98,9 @@ void score(Session& session, std::span<const Reading> readings, const std::atomi
       prompts,
       [&](size_t i, int64_t row, const Matrix& logits) {
         const auto tokens = readings[i].tokens;
-        const int64_t at = begins[i] + row + 1;  // the position that the first row predicts
+        const int64_t at = begins[i] + row + 1;  // position predicted by the first row
         const int64_t count = std::min(logits.rows, std::ssize(tokens) - at);
-        if (count <= 0) return;  // what the last token predicts is not known
+        if (count <= 0) return;  // the last token has no target
         losses.resize(static_cast<size_t>(count));
         session.backend().token_nll(logits.row_range(0, count),
                                     tokens.subspan(static_cast<size_t>(at), losses.size()), losses);

@@ -48,7 +48,7 @@ std::string html_table(const SweepTable& table, const ResultTable& results) {
               "class=\"scroll\"");
 }
 
-// The page of one log.
+// Report page of one log.
 class Page {
  public:
   explicit Page(const Measurements& log)
@@ -71,10 +71,9 @@ class Page {
       page += section(
           "Growing context",
           text() +
-              " is read once from its first token, as a conversation grows; each token is predicted from "
-              "the cache of that moment. Stale (dashed): cached keys are not re-rotated when the scale "
-              "moves. "
-              "Static scalings have the factor of the whole length.",
+              " is prefilled once from its first token, like a growing conversation; each token is predicted "
+              "from the current cache. Stale (dashed): cached keys are not re-rotated when the scale "
+              "changes. Static scalings use the factor of the whole length.",
           curves("growing") + curves("growing-ratio") + html_table(table_, growing_table(table_)));
     if (!table_.perplexity.empty())
       page += section(
@@ -86,11 +85,11 @@ class Page {
           hidden() + " Columns: length of the prompt; rows: depth, from its start (0 %) to its end (100 %).",
           html("div", maps(), "class=\"maps\""));
     if (!table_.speed.empty())
-      page += section(
-          "Throughput and memory",
-          "Tokens per second of a prompt of that length, and of the 32 tokens decoded after it, for one "
-          "sequence; memory of its KV cache.",
-          html_table(table_, speed_table(table_)));
+      page +=
+          section("Throughput and memory",
+                  "Prefill at each length and decoding of the next 32 tokens, in tokens per second for one "
+                  "sequence; KV cache memory.",
+                  html_table(table_, speed_table(table_)));
     return page + verdict() + html("div", notes(), "class=\"notes\"");
   }
 
@@ -116,7 +115,7 @@ class Page {
     return fmt::format("{}", fmt::join(all, " "));
   }
 
-  // A picture for pages and one for telephones.
+  // A figure in its wide and its narrow (phone) version.
   std::string curves(const std::string& name) const {
     const auto found = std::ranges::find(pictures_, name, &SweepPicture::name);
     return found == pictures_.end() ? "" : found->wide + found->narrow;
@@ -185,7 +184,7 @@ class Page {
     if (plan_.perplexity.measured) notes += paragraph(windows_note());
     if (plan_.growing.measured)
       notes += paragraph(fmt::format(
-          "The growing context reads {} {} at a time{}.", text(), counted(plan_.growing.step, "token"),
+          "The growing context prefills {} {} at a time{}.", text(), counted(plan_.growing.step, "token"),
           most > 0 ? "; its first " + counted(most, "token") + " fill one or more contexts" : ""));
     if (passkey.measured)
       notes += paragraph(fmt::format(
@@ -226,7 +225,7 @@ std::string report_page(Measurements log, const Json& more) {
   std::ranges::stable_sort(log.records, {}, &Record::key);
   Json data = sweep_json(log);
   data.update(more);
-  // In JSON "<" stands only inside strings; as an escape it cannot end the element that holds the data.
+  // JSON has "<" only inside strings; escaped, it cannot end the <script> element.
   const std::string json =
       replace_all(data.dump(-1, ' ', true, Json::error_handler_t::replace), "<", "\\u003c");
   const Page page(log);

@@ -2,7 +2,7 @@
 
 namespace lariat {
 
-// The style of a report's page; its pictures have theirs (kSweepSvgStyle), with colours for dark screens here.
+// Style of the report page, including dark colours for its figures (their style: kSweepSvgStyle).
 const std::string_view kReportStyle = R"(<style>
 :root { --page: #fbfbfa; --card: #ffffff; --edge: #e4e4e0; --ink: #1f2328; --soft: #5d646d; --mark: #e8f3f1; }
 * { box-sizing: border-box; }

@@ -98,7 +98,7 @@ class Csv {
 std::string results_csv(const Measurements& log) {
   Csv csv(log.plan);
   for (const Record& record : log.records) csv.add(record);
-  if (log.plan.passkey.tasks.empty()) {  // else columns are tasks, whose shares are not of one thing
+  if (log.plan.passkey.tasks.empty()) {  // columns that are tasks cannot be compared
     for (const Difference& difference : differences(tabulate(log))) csv.add(difference);
   }
   return csv.text;

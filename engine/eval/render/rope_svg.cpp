@@ -17,9 +17,9 @@ namespace {
 
 constexpr double kWidth = 980.0, kLeft = 72.0, kRight = 956.0;
 
-// One curve: a way to stretch the model, or several that come to the same.
+// One curve: a scaling, or several scalings with equal frequencies.
 struct Curve {
-  std::string label, style;  // style: a CSS class below
+  std::string label, style;  // style: CSS class
   std::vector<double> inv_freq;
 };
 
@@ -30,7 +30,7 @@ std::string pair_ticks(const Chart& chart) {
   return svg + svg_text(chart.right, chart.bottom + 36, "end", "note", "pair, fast → slow");
 }
 
-// value(inv_freq, pair) of every pair that rotates, by pair.
+// Plots value(inv_freq, pair) of all rotating pairs.
 template <typename F>
 std::string pair_curve(const Chart& chart, const Curve& series, const F& value) {
   Points points;
@@ -40,8 +40,8 @@ std::string pair_curve(const Chart& chart, const Curve& series, const F& value) 
   return chart.curve("curve " + series.style, points);
 }
 
-// The style is for light and dark pages, alone or embedded, and for viewers without CSS variables. Curves
-// that lie on each other differ in their dashes.
+// Style for light and dark pages, standalone or embedded, and for viewers without CSS variables. Dashes
+// distinguish overlapping curves.
 const char* const kRopeStyle = R"(<style>
 text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2328; }
 .title { font-size: 21px; font-weight: 650; } .head { font-size: 15px; font-weight: 650; }
@@ -63,7 +63,7 @@ text { fill: #e6e9ed; } .note, .tick, .sub { fill: #9aa4af; } .paper { fill: #0f
 </style>
 )";
 
-// --- what is drawn ---
+// --- figures ---
 
 bool same(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return false;
@@ -79,9 +79,9 @@ double factor_of(const RopeScaling& rope, double length) {
   return reached > 1.0 ? reached : 4.0;
 }
 
-// Every type that is made of a factor alone, at `factor`, and `rope` itself at `length`.
+// Curves of all types that need only a factor, at `factor`, and of `rope` at `length`.
 std::vector<Curve> make_series(const RopeScaling& rope, double length, double factor) {
-  RopeScaling whole = rope;  // a proportional head counts all its pairs, rotating or not
+  RopeScaling whole = rope;  // proportional: pairs of the whole head
   if (rope.type == RopeType::kProportional) whole.partial_rotary_factor = 1.0;
   std::vector<Curve> all{
       {"no scaling", "plain", rope_unscaled(rope_of_type(whole, RopeType::kDefault)).inv_freq}};
@@ -151,15 +151,14 @@ std::string draw_wavelengths(const std::vector<Curve>& all, double l0, double re
   svg += pair_ticks(chart);
   for (const double v : {l0, reach}) svg += chart.across_at(v, "rule");
   for (const Curve& s : all) svg += pair_curve(chart, s, wavelength);
-  // The labels stand where no curves are: slow pairs lie above the original context, fast ones below the
-  // stretched one.
+  // Labels avoid the curves: slow pairs lie above the original context, fast pairs below the stretched one.
   svg += svg_text(chart.right - 8, chart.y(l0) + 16, "end", "mark", "original " + grouped(l0));
   return svg +
          svg_text(chart.left + 8, chart.y(reach) - 7, "start", "mark", "stretched to " + grouped(reach));
 }
 
-// A curve over distances 1..reach, log-spaced. The scores wiggle faster than a pixel; each point is the mean
-// over the distances within an eighth of it.
+// A curve over log-spaced distances 1..reach. Scores oscillate faster than a pixel; each point averages the
+// distances within an eighth.
 Points over_distances(double reach, const std::function<double(double)>& decay) {
   constexpr int kPoints = 160, kMost = 24;
   Points points;
@@ -185,7 +184,7 @@ std::string draw_decay(const std::vector<Curve>& all, double l0, double reach, C
   svg += svg_text(chart.right, chart.bottom + 38, "end", "note", "distance in tokens");
   svg += chart.up_at(l0, "rule");
   const double x = chart.x(l0);
-  const bool room = x > chart.left + 200.0;  // left of its line, unless that is at the panel's edge
+  const bool room = x > chart.left + 200.0;  // the label fits left of the line
   svg += svg_text(x + (room ? -6 : 6), chart.top + 14, room ? "end" : "start", "mark",
                   "original context " + grouped(l0));
   svg += chart.up_at(reach, "rule");
@@ -200,8 +199,7 @@ std::string draw_decay(const std::vector<Curve>& all, double l0, double reach, C
   return svg;
 }
 
-// Labels in rows, the first at `y`, which becomes the last one's. A character of 13 px system-ui is 7 px wide
-// on average.
+// Draws labels in rows from `y` on and sets `y` to the last row. A character has about 7 px.
 std::string draw_legend(const std::vector<Curve>& all, bool sinus, double& y) {
   std::string svg;
   double x = kLeft;

@@ -12,14 +12,13 @@
 namespace lariat {
 namespace {
 
-// A scaling has its own colour wherever it appears; a name that is none of them has that of the unscaled
-// model. The colours are told apart by people with any colour vision (hues after Okabe and Ito, darkened for
-// contrast), and every line also has its name at its end.
+// Scalings with a fixed colour in all figures; unknown names use the colour of none. The colours suit all
+// colour vision types (hues after Okabe and Ito, darkened for contrast), and every line is labelled.
 constexpr std::array kColoured{"none",         "linear",       "ntk",        "dynamic",
                                "yarn",         "dynamic-yarn", "llama3",     "longrope",
                                "proportional", "model",        "yarn-radix", "dynamic-yarn-radix"};
 
-// The columns that have a method take those which no scaling of the sweep needs, the most different first.
+// Columns with a method use colours of scalings that the sweep lacks, the most distinct first.
 constexpr std::array kFree{"ntk",   "linear", "dynamic",      "llama3",  "proportional",
                            "model", "yarn",   "dynamic-yarn", "longrope"};
 
@@ -48,7 +47,7 @@ struct Curves {
   std::string up_name = "perplexity";
 };
 
-// 1, 2 and 5 times powers of ten where the axis is logarithmic, else equal steps of such a number.
+// Tick values: 1, 2 and 5 times powers of ten on a logarithmic axis, otherwise equal steps.
 std::vector<double> round_numbers(const Axis& axis) {
   std::vector<double> all, ticks;
   if (axis.logarithmic) {
@@ -78,7 +77,7 @@ std::string tick_label(double tick) { return tick >= 1e6 ? compact(tick) : fmt::
 
 constexpr double kMostRatio = 1.4;
 
-// Room for all values with their errors.
+// Axis range that covers all values with their errors.
 Axis perplexity_axis(const std::vector<Series>& series) {
   double low = HUGE_VAL, high = 0;
   for (const Series& one : series) {
@@ -100,7 +99,7 @@ struct Label {
   double from_x = 0, from_y = 0, y = 0;
 };
 
-// Moves labels apart: each at least a line below the one before, all of them between top and bottom.
+// Spaces labels at least one line apart, between top and bottom.
 void spread(std::vector<Label>& labels, double top, double bottom) {
   constexpr double kLine = 17;
   std::ranges::stable_sort(labels, {}, &Label::y);
@@ -116,7 +115,7 @@ std::string length_ticks(const Chart& chart, const std::vector<int64_t>& lengths
     const std::string name = std::to_string(length);
     const double x = chart.x(static_cast<double>(length)), half = 3.8 * static_cast<double>(name.size());
     svg += svg_line(x, chart.bottom, x, chart.bottom + 5, "axis");
-    if (x - half < free + 6) continue;  // no room beside the one before
+    if (x - half < free + 6) continue;  // would overlap the previous label
     svg += svg_text(x, chart.bottom + 20, "middle", "tick", name);
     free = x + half;
   }
@@ -140,8 +139,8 @@ std::string curve_of(const Chart& chart, const Series& series) {
                "<title>" + title + "</title>" + svg_path("curve", line) + svg);
 }
 
-// What stands at a line's end. A narrow picture has no room for the whole name of a stale column; the colour
-// tells whose keys they are. Nor has it for the values of a method.
+// Label at a line's end. Narrow figures shorten stale columns (the colour identifies the scaling) and omit a
+// method's settings.
 std::string end_label(const Series& series, const std::string& style) {
   if (style != "narrow") return series.label;
   if (series.column.stale) return "stale";
@@ -160,7 +159,7 @@ std::string names_of(const Chart& chart, const std::vector<Series>& series, cons
   spread(labels, chart.top + 4, chart.bottom);
   std::string svg;
   for (const auto& [one, from_x, from_y, y] : labels) {
-    const double edge = chart.right + 12;  // of the frame
+    const double edge = chart.right + 12;  // edge of the frame
     svg += group(one->colour,
                  svg_path("leader", {{from_x, from_y}, {std::max(from_x, edge - 4), from_y}, {edge + 6, y}}) +
                      svg_text(edge + 10, y + 4, "start", "series", xml_escaped(end_label(*one, style))));
@@ -173,7 +172,7 @@ std::string draw(Curves curves, const SweepTable& table, double width, double he
   std::erase_if(curves.series, [](const Series& one) { return one.points.empty(); });
   if (curves.series.empty()) return "";
   Axis up = perplexity_axis(curves.series);
-  // A ratio is of interest near 1: a column that is far worse leaves the picture.
+  // Shows ratios near 1: much worse columns leave the figure.
   if (curves.up_name != "perplexity")
     up = {std::clamp(up.low, 0.7, 0.99), std::clamp(up.high, 1.01, kMostRatio)};
   const auto ticks = round_numbers(up);
@@ -184,7 +183,7 @@ std::string draw(Curves curves, const SweepTable& table, double width, double he
     left = std::max(left, 20 + 7.2 * static_cast<double>(tick_label(tick).size()));
   const double right = std::max(width - 22 - 8 * static_cast<double>(longest), width / 2);
   const Chart frame{left, 34, right, height - 46, curves.across, up};
-  Chart chart = frame;  // its points stay clear of the frame
+  Chart chart = frame;  // keeps points off the frame
   chart.left += 12;
   chart.right -= 12;
   std::string svg;
@@ -206,7 +205,7 @@ SweepPicture both_widths(const std::string& name, const SweepTable& table, const
   return {name, "", draw(curves, table, 980, 420, "wide"), draw(curves, table, 360, 340, "narrow")};
 }
 
-// --- what is drawn ---
+// --- figures ---
 
 Curves growing_curves(const SweepTable& table) {
   Curves curves{"Perplexity by position in a growing context",
@@ -226,7 +225,7 @@ Curves growing_curves(const SweepTable& table) {
   return curves;
 }
 
-// The differences in each bucket of a column's growing context.
+// Differences in each bucket of a column's growing context.
 std::vector<Difference> bucket_differences(const SweepTable& table, const Column& column) {
   std::vector<Difference> all;
   const GrowingValue* grown = find_cell(table.growing, column);
@@ -237,7 +236,7 @@ std::vector<Difference> bucket_differences(const SweepTable& table, const Column
   return all;
 }
 
-// Dynamic scalings are dashed: they often lie on the static ones.
+// Dashes dynamic scalings, which often overlap the static ones.
 Curves length_curves(const SweepTable& table) {
   const auto low = static_cast<double>(table.lengths.front()),
              high = static_cast<double>(table.lengths.back());
@@ -256,7 +255,7 @@ Curves length_curves(const SweepTable& table) {
   return curves;
 }
 
-// Ratios to the perplexity of the view's column, with intervals of 99 % of the paired differences.
+// Perplexity ratios to the view's column, with 99 % intervals of the paired differences.
 Curves ratio_curves(const SweepTable& table, bool growing) {
   const Column& base = *table.view.relative_to;
   Curves curves = growing ? growing_curves(table) : length_curves(table);
@@ -281,7 +280,7 @@ Curves ratio_curves(const SweepTable& table, bool growing) {
   return curves;
 }
 
-// The share found by length (columns) and depth (rows) in one column of the sweep.
+// Heat map of one column: share found by length (columns) and depth (rows).
 std::string heat_picture(const SweepTable& table, const Column& column) {
   constexpr double kEdge = 52, kTop = 8, kCell = 56, kRow = 30, kGap = 2;
   std::vector<double> depths = table.depths;
@@ -344,7 +343,7 @@ std::vector<SweepPicture> sweep_pictures(const SweepTable& table) {
   for (size_t i = 0; i < table.columns.size(); ++i) {
     const std::string column = table.columns[i].name();
     std::string name = "found-" + column;
-    // A name out of a log may be anything; a file's has no separators and no surprises.
+    // Column names in logs are untrusted; file names use safe characters only.
     constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyz0123456789+-";
     if (name.size() > 60 || name.find_first_not_of(kPlain) < name.size()) name = fmt::format("found-{}", i);
     all.push_back({name, column, heat_picture(table, table.columns[i]), ""});
@@ -352,7 +351,7 @@ std::vector<SweepPicture> sweep_pictures(const SweepTable& table) {
   return all;
 }
 
-// For print, and for renderers without CSS variables.
+// Style for print and for renderers without CSS variables.
 const std::string_view kSweepSvgStyle = R"(<style>
 svg { fill: #1f2328; }
 text { font: 12.5px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }

@@ -19,9 +19,10 @@ void mark(ResultTable& results, const Standing& standing, size_t cell) {
   for (TableRow& row : results.rows) row.cells[cell].best = std::ranges::count(standing.best, row.column) > 0;
 }
 
-// A row for each column and a cell for each length.
+// One row per column, one cell per length.
 template <class Cells, class Cell>
-ResultTable by_length(const SweepTable& table, const std::string& first, const Cells& cells, const Cell& cell_of) {
+ResultTable by_length(const SweepTable& table, const std::string& first, const Cells& cells,
+                      const Cell& cell_of) {
   ResultTable results{first};
   for (const int64_t length : table.lengths) results.heads.push_back(std::to_string(length));
   for (const Column& column : table.columns) {
@@ -45,7 +46,7 @@ std::string text_of(const ResultTable& results) {
   return aligned_table(rows) + "\n";
 }
 
-// A row for each pair of columns and a column for each length or range of positions.
+// One row per pair of columns, one table column per length or range of positions.
 std::string difference_rows(const std::vector<Difference>& all, Kind kind) {
   std::vector<std::vector<std::string>> rows = {{fmt::format("differences, {}", name_of(kind))}};
   for (const Difference& difference : all) {
@@ -62,12 +63,13 @@ std::string difference_rows(const std::vector<Difference>& all, Kind kind) {
   return rows.size() > 1 ? aligned_table(rows) + "\n" : "";
 }
 
-// A share as a block, darker for more, with the counts: "██ 5/5", "▒▒ 2/5", "▓▓ 3.8/5".
+// A share as a block (darker: larger) with its counts: "██ 5/5", "▒▒ 2/5", "▓▓ 3.8/5".
 std::string heat_block(const RetrievalValue& value) {
   static constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
   const double share = value.share();
   const int shade = share >= 1 ? 4 : share <= 0 ? 0 : 1 + static_cast<int>(share * 3);
-  return fmt::format("{0}{0} {1:.{2}f}/{3}", kShades[shade], value.found, value.in_parts ? 1 : 0, value.trials);
+  return fmt::format("{0}{0} {1:.{2}f}/{3}", kShades[shade], value.found, value.in_parts ? 1 : 0,
+                     value.trials);
 }
 
 }  // namespace
@@ -106,7 +108,7 @@ ResultTable speed_table(const SweepTable& table) {
 }
 
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<int64_t> widths;  // columns on a terminal
+  std::vector<int64_t> widths;  // terminal columns
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], count_chars(row[i]));

@@ -4,12 +4,12 @@
 
 #include "engine/eval/sweep_table.h"
 
-// Tables of results, for a terminal and for the report's page.
+// Tables of results for terminals and the report page.
 namespace lariat {
 
 struct TableCell {
   std::string value{}, error{};  // empty value: not measured
-  bool best = false;             // the verdict shows this column to be best
+  bool best = false;             // shown to be best (verdict.h)
 };
 struct TableRow {
   Column column;
@@ -17,7 +17,7 @@ struct TableRow {
   std::vector<TableCell> cells{};
 };
 struct ResultTable {
-  std::string first;  // above the labels
+  std::string first;  // header of the label column
   std::vector<std::string> heads{};
   std::vector<TableRow> rows{};
 };
@@ -25,12 +25,12 @@ ResultTable growing_table(const SweepTable& table);
 ResultTable perplexity_table(const SweepTable& table);
 ResultTable speed_table(const SweepTable& table);
 
-// Columns aligned right (the first: left), two spaces between.
+// Right-aligned columns (the first: left), two spaces apart.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
-// Share found by depth (rows) and length (columns) in one column; over all depths with Wilson's interval of
-// 95 %.
+// Heat map of one column: share found by depth (rows) and length (columns), and over all depths with a 95 %
+// Wilson interval.
 std::string heat_map(const SweepTable& table, const Column& column);
-// All tables of a sweep and its conclusions; with all paired differences if asked for.
+// All tables and conclusions of a sweep, optionally with all paired differences.
 std::string tables_text(const SweepTable& table, bool differences);
 
 }  // namespace lariat

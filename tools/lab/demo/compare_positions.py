@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Perplexity by kind of positions at 1, 2 and 4 times the training length, as a Markdown table and a picture.
+"""Perplexity by position method at 1, 2 and 4 times the training length, as a Markdown table and a figure.
 
     compare_positions.py --runs build/positions --text build/positions/heldout.txt --svg docs/positions.svg
 
---runs holds what `train.py --positions` wrote for each kind. lariat measures rope and alibi; sinusoidal and learned,
-which it does not run, are measured here in PyTorch, on the same windows of the same tokens.
+--runs holds the output of `train.py --positions` for each kind. lariat measures rope and alibi; PyTorch measures sinusoidal and
+learned, which lariat does not support, on the same windows of the same tokens.
 """
 import argparse
 import json
@@ -35,13 +35,13 @@ def by_torch(model, tokens, ctx):
 
 
 def check_alike(lariat, torch_, name):
-    """The two programs must score the same tokens, to the same result."""
+    """Fails unless both programs score the same tokens with the same result."""
     if lariat[2] != torch_[2] or abs(lariat[0] / torch_[0] - 1) > 1e-3:
         raise SystemExit(f"{name}: lariat says {lariat}, PyTorch {torch_}")
 
 
 def measure(args):
-    """[(name, [(perplexity, standard error) by length, None beyond a table's end])]"""
+    """[(name, [(perplexity, standard error) per length; None beyond the end of a table])]"""
     runs = Path(args.runs)
     tokens = load_tokenizer(runs / "rope" / "tokenizer.model").encode(Path(args.text).read_text())
     models = {kind: positions.load_body(runs / kind) for kind in positions.KINDS}
@@ -69,7 +69,7 @@ def table(lengths, rows):
 
 
 def picture(lengths, rows):
-    """Perplexity, logarithmic, by length; names at the curves' ends, moved apart."""
+    """Logarithmic perplexity by length, with non-overlapping names at the ends of the curves."""
     left, right, top, bottom, width, height = 60, 440, 66, 380, 640, 436
     finite = [c[0] for _, cells in rows for c in cells if c]
     high = math.log(max(finite) * 1.2)
@@ -96,12 +96,12 @@ def picture(lengths, rows):
         path = "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
         if cells[-1]:
             ends.append((points[-1][1], i, name))
-        else:  # a dot, and its name where no curve is
+        else:  # a dot with its name, in an empty area
             path = f"{path}h0.01M{left + 16} {top + 12}h0.01"
             svg += pages.svg_text(left + 28, top + 16, "start", "label", f"{name}, none beyond {lengths[0]}")
         svg += f'<path class="curve c{i}" d="M{path}"/>\n'
     room = bottom
-    for end, i, name in sorted(ends, reverse=True):  # from below, each a line above the one before
+    for end, i, name in sorted(ends, reverse=True):  # from below, each a line above the previous one
         at = min(end, room)
         room = at - 18
         svg += f'<path class="curve c{i}" d="M{right} {end:.1f}L{right + 14} {at:.1f}h18"/>\n'
@@ -111,10 +111,10 @@ def picture(lengths, rows):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    ap.add_argument("--runs", required=True, help="folder with a run of train.py for each kind")
+    ap.add_argument("--runs", required=True, help="folder with one run of train.py per kind")
     ap.add_argument("--text", required=True, help="held-out text")
     ap.add_argument("--lariat", default="build/lariat", help="the program")
-    ap.add_argument("--svg", help="also draw the table into this file")
+    ap.add_argument("--svg", help="also draw the figure to this file")
     args = ap.parse_args()
     lengths, rows = measure(args)
     print(table(lengths, rows), flush=True)

@@ -35,7 +35,7 @@ def passkey_prompt(tokenizer, length, depth, key):
     def size(sentences):
         return len(tokenizer.encode(build(sentences))) + 1
 
-    # Sentences cost a handful of tokens each: jump to a guess, then settle on the largest that fits.
+    # Sentences have a few tokens each: start from an estimate, then find the largest number that fits.
     per = max(1.0, (size(50) - size(0)) / 50)
     n = max(0, int((length - size(0)) / per))
     while n > 0 and size(n) > length:
@@ -51,8 +51,8 @@ def passkey_prompt(tokenizer, length, depth, key):
 
 @torch.no_grad()
 def passkey(model, tokenizer, length, trials, depths=DEPTHS, seed=0, batch=8):
-    """{depth: share found}. Greedy decoding finds the key exactly when every key token is the arg max
-    after the true ones before it and what follows is no digit, so one forward pass decides."""
+    """{depth: share found}. Greedy decoding finds the key if every key token is the argmax after the true previous tokens
+    and the next token is no digit, so one forward pass decides."""
     rng = random.Random(f"passkey/{seed}/{length}")
     jobs = [(d, *passkey_prompt(tokenizer, length, d, rng.randint(1, 50000))) for d in depths for _ in range(trials)]
     digits = {tokenizer.piece_to_id(str(i)) for i in range(10)}
@@ -72,7 +72,7 @@ def passkey(model, tokenizer, length, trials, depths=DEPTHS, seed=0, batch=8):
 
 @torch.no_grad()
 def loss_by_position(model, tokenizer, documents, length, edges, batch=8):
-    """Mean loss of the tokens whose position falls in [edges[i], edges[i+1]), over documents of >= length tokens."""
+    """Mean loss of tokens at positions [edges[i], edges[i+1]), over documents of >= length tokens."""
     rows = []
     for doc in documents:
         ids = [BOS] + tokenizer.encode(doc)
@@ -92,7 +92,7 @@ def loss_by_position(model, tokenizer, documents, length, edges, batch=8):
 
 @torch.no_grad()
 def loss_by_context(model, tokenizer, documents, length, contexts, scored=64, batch=8):
-    """Mean loss of the same tokens, the last `scored` of the first `length`, seen with more and more before them."""
+    """Mean loss of the last `scored` of the first `length` tokens, with growing context."""
     rows = []
     for doc in documents:
         ids = tokenizer.encode(doc)
@@ -129,7 +129,7 @@ def main():
     ap.add_argument("--trials", type=int, default=10)
     ap.add_argument("--perplexity", help="text file with documents")
     ap.add_argument("--length", type=int, default=512)
-    ap.add_argument("--documents", type=int, default=1000, help="read at most this many")
+    ap.add_argument("--documents", type=int, default=1000, help="maximum number of documents")
     ap.add_argument("--seed", type=int, default=0)
     args = ap.parse_args()
     model, tokenizer = load_model(args.model)

@@ -1,9 +1,8 @@
 """A grammar of small stories with a memory.
 
-A story owns a cast, a few facts that are stated once, and episodes in which something happens for
-a reason. Facts come back later, after whatever distance the story has covered by then: in a
-scene that depends on them, and as questions at the end. So a reader with more context can
-predict more, which is what a perplexity-by-context curve is meant to show.
+A story has a cast, facts that are stated once, and episodes in which an event has a cause. Facts recur at any later distance: in
+scenes that depend on them, and as questions at the end. A longer context predicts more, which a perplexity-by-context curve
+should show.
 """
 import random
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ class Person:
 
 @dataclass
 class Fact:
-    """Something said once (`stated`), used again in a scene, and asked for at the end."""
+    """A fact, stated once (`stated`), used again in a scene, and queried at the end."""
     stated: str
     scene: str
     question: str
@@ -75,7 +74,7 @@ class Story:
         return Person(name, she, kind)
 
     def thing(self):
-        """An object no other sentence of this story has named, so that facts stay unambiguous."""
+        """An object that no other sentence of this story names, so facts stay unambiguous."""
         while True:
             phrase = f"{self.rng.choice(w.COLORS)} {self.rng.choice(w.OBJECTS)}"
             if phrase not in self.used_objects:
@@ -220,7 +219,7 @@ class Story:
 
 
 def tell(rng, target_words):
-    """One story of about `target_words` words: facts first or on the way, recalled later."""
+    """One story of about `target_words` words: facts at the start or on the way, recalled later."""
     from episodes import EPISODES  # episodes use Story's helpers; imported late to keep both files small
     story = Story(rng)
     paragraphs = [story.opening()]
@@ -232,8 +231,7 @@ def tell(rng, target_words):
         episode = rng.choice(fresh)
         used.append(episode)
         text = episode(story)
-        # A new fact before the episode, and an old one brought back after it: the distance between
-        # the two is whatever happened in between.
+        # Introduces a fact before the episode and recalls an old one after it; the episode is the distance.
         if rng.random() < 0.7:
             fact = story.fact()
             if fact.question not in asked:

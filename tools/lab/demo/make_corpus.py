@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Write a corpus of our own: stories with facts that come back later, and passkey documents.
+"""Writes a synthetic corpus: stories with facts that recur later, and passkey documents.
 
     make_corpus.py --kind stories --megabytes 20 --out stories.txt
     make_corpus.py --kind passkey --docs 20000 --out passkey.txt
     make_corpus.py --kind recall --docs 20000 --out recall.txt
     make_corpus.py --kind stories --megabytes 1 --split heldout --out stories-heldout.txt
 
-Documents end with a line <|endoftext|> (or --end). Document i is drawn from a generator seeded with
-(seed, split, kind, i) alone: the same arguments give the same bytes, a longer corpus starts with
-the shorter one, and the training and held-out parts share no document.
+Documents end with a line <|endoftext|> (or --end). Document i is drawn from a generator seeded with (seed, split, kind, i): equal
+arguments give equal bytes, a longer corpus starts with the shorter one, and the training and held-out splits are disjoint.
 """
 import argparse
 import random
@@ -29,15 +28,14 @@ QUESTION = "What is the pass key? The pass key is"
 
 
 def rough_tokens(text):
-    """Words, digits, punctuation and line breaks: what the demo's tokenizer makes of this text, nearly."""
+    """Words, digits, punctuation and line breaks: an estimate of the demo tokenizer's tokens."""
     return len(re.findall(r"\d|[^\W\d]+|[^\w\s]|\n", text))
 
 
 def filler(rng, tokens, sentences):
     """About `tokens` tokens of filler: whole sentences, cut at a word half of the time.
 
-    Engines differ in where they cut the filler, and in whether the repetitions start anew on both
-    sides of the information, so both vary here.
+    Published tests differ in where they cut the filler, and in whether it restarts after the information; so both vary here.
     """
     per_sentence = [rough_tokens(s) for s in sentences]
     out, total, i = [], 0, 0
@@ -54,10 +52,9 @@ def filler(rng, tokens, sentences):
 
 
 def passkey_number(rng, repeats):
-    """1 to 50000; a share `repeats` of the numbers is made of two or three different digits.
+    """1 to 50000; a share `repeats` of the numbers has only two or three different digits.
 
-    A model that looks for what followed the last digit finds two places in 38281, and learns to tell them
-    apart only where such numbers are frequent.
+    Induction finds two matches for the last digit in 38281; a model only learns to tell them apart if such numbers are frequent.
     """
     if repeats and rng.random() < repeats:
         digits = rng.sample("0123456789", rng.randint(2, 3))
@@ -71,7 +68,7 @@ def passkey_number(rng, repeats):
 def passkey(rng, max_tokens, repeats=0.0):
     key = passkey_number(rng, repeats)
     kind = rng.random()
-    # A good share fills the window; many are short, because retrieval is learned there first.
+    # Many documents fill the window; many others are short, because the model learns retrieval on short ones first.
     if kind < 0.35:
         total = rng.randint(max_tokens - 60, max_tokens)
     elif kind < 0.7:
@@ -87,16 +84,15 @@ def passkey(rng, max_tokens, repeats=0.0):
     room = max(0, total - fixed)
     before = filler(rng, room * depth, sentences) if room * depth >= 1 else ""
     after = filler(rng, room * (1 - depth), sentences) if room * (1 - depth) >= 1 else ""
-    # At the two ends one of the fillers is empty; whether its empty line is kept varies too.
+    # At both ends one of the fillers is empty; its empty line is kept or dropped at random.
     keep_empty = rng.random() < 0.5
     lines = [TASK, before, info, after, f"{QUESTION} {key}."]
     return "\n".join(line for line in lines if line or keep_empty)
 
 
 def recall(rng):
-    """Short and dense copying: words and numbers said and said again. A model learns to look back on these
-    first (on words before numbers, since ten digits are easily confused); in passkey documents the few
-    tokens that can be recalled drown in filler."""
+    """Short, dense copying: repeated words and numbers. A model learns induction here first (words before numbers, as ten digits
+    are easily confused); in passkey documents the few recallable tokens drown in filler."""
     form = rng.random()
     if form < 0.5:
         words = rng.choices(w.OBJECTS + w.COLORS + w.TRAITS + w.WILD + w.DAYS + w.GIRLS + w.BOYS, k=rng.randint(4, 20))
@@ -117,7 +113,7 @@ def recall(rng):
 
 
 def story(rng, words):
-    # Lengths from a single scene to several training windows, unless one is asked for.
+    # Lengths from a single scene to several training windows, unless a length is given.
     target = words or rng.choice([60, 120, 120, 200, 200, 300, 300, 400, 600, 900])
     return tell(rng, int(target * (0.7 + 0.6 * rng.random())))
 
@@ -140,10 +136,10 @@ def main():
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--megabytes", type=float, help="stop after this much text")
     ap.add_argument("--docs", type=int, help="stop after this many documents")
-    ap.add_argument("--passkey-tokens", type=int, default=512, help="longest passkey document, nearly")
-    ap.add_argument("--repeats", type=float, default=0.0, help="share of keys made of two or three different digits")
+    ap.add_argument("--passkey-tokens", type=int, default=512, help="approximate maximum length of passkey documents")
+    ap.add_argument("--repeats", type=float, default=0.0, help="share of keys with two or three different digits")
     ap.add_argument("--words", type=int, help="length of a story, within 30%% (a mixture if not given)")
-    ap.add_argument("--end", default=END, help="line after each document; '' makes it an empty one, for plain text")
+    ap.add_argument("--end", default=END, help="line after each document; '': an empty line, for plain text")
     ap.add_argument("--out", default="-")
     args = ap.parse_args()
     if args.megabytes is None and args.docs is None:

@@ -25,7 +25,7 @@ class Config:
 
 
 def rotation(cfg, length):
-    """cos and sin [length, head_dim], angles in double before they are rounded."""
+    """cos and sin [length, head_dim]; angles are computed in double before rounding."""
     inv = cfg.rope_theta ** (-torch.arange(0, cfg.head_dim, 2, dtype=torch.float64) / cfg.head_dim)
     angle = torch.outer(torch.arange(length, dtype=torch.float64), inv)
     angle = torch.cat([angle, angle], dim=-1)
@@ -93,7 +93,7 @@ class Llama(nn.Module):
         for name, p in self.named_parameters():
             if p.dim() == 2:
                 std = 0.02 if "embed" in name else 0.5 / math.sqrt(p.shape[1])
-                # Branches start closed (zero output), so depth does not disturb early training.
+                # Branches start with zero output, so depth does not disturb early training.
                 nn.init.zeros_(p) if name.endswith(("o_proj.weight", "down_proj.weight")) \
                     else nn.init.normal_(p, std=std)
 

@@ -1,7 +1,7 @@
-"""Muon: momentum whose matrix is replaced by its nearest orthogonal one (Jordan et al., 2024).
+"""Muon: momentum SGD with each matrix replaced by its nearest orthogonal one (Jordan et al., 2024).
 
-On small transformers it needs clearly fewer tokens than AdamW for the same loss. Matrices of one shape are
-stacked, so the Newton-Schulz iteration is a few batched products per step.
+Small transformers need clearly fewer tokens than with AdamW for the same loss. Matrices of equal shape are stacked, so the
+Newton-Schulz iteration is a few batched products per step.
 """
 import torch
 
@@ -11,7 +11,7 @@ def orthogonalize(g, steps=5):
     a, b, c = 3.4445, -4.7750, 2.0315
     transposed = g.shape[1] > g.shape[2]
     x = g.transpose(1, 2) if transposed else g
-    x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).bfloat16()  # a rough direction is all that is needed
+    x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).bfloat16()  # a rough direction is sufficient
     for _ in range(steps):
         xx = x @ x.transpose(1, 2)
         x = a * x + (b * xx + c * xx @ xx) @ x

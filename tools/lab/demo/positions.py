@@ -1,13 +1,12 @@
-"""Language models that are alike in everything but their positions, and their way to lariat and transformers.
+"""Language models that differ only in their positions, with export to lariat and transformers.
 
-The body is that of GPT-NeoX with a sequential residual, which is Bloom's too: LayerNorm with bias before
-attention and feed-forward, q, k and v interleaved per head in one product, tanh GELU, biases everywhere, tied
-embeddings with a LayerNorm behind them. What differs, per kind:
+The architecture is GPT-NeoX with a sequential residual, as in Bloom: LayerNorm with bias before attention and feed-forward, q, k
+and v interleaved per head in one product, tanh GELU, biases everywhere, tied embeddings followed by a LayerNorm. The kinds:
 
     rope         q and k of every layer are rotated (RoFormer, arXiv 2104.09864)
     alibi        m_h (j - i) is added to the scores, m_h = 2^(-8h/n) (arXiv 2108.12409)
     sinusoidal   sines and cosines of the position are added to the normed embedding (arXiv 1706.03762)
-    learned      a table with one row per position of a training window is added there
+    learned      a table with one row per position of a training window is added to the normed embedding
 """
 import math
 import shutil
@@ -31,10 +30,10 @@ class BodyConfig:
     vocab_size: int = 1024
     hidden_size: int = 128
     num_hidden_layers: int = 4
-    num_attention_heads: int = 4  # a power of two; ALiBi's slopes have another formula otherwise
+    num_attention_heads: int = 4  # a power of two; ALiBi uses other slopes otherwise
     rope_theta: float = 10000.0
     layer_norm_eps: float = 1e-5
-    max_position_embeddings: int = 128  # the length of the training windows
+    max_position_embeddings: int = 128  # length of the training windows
 
     @property
     def head_dim(self):
@@ -46,14 +45,14 @@ def alibi_slopes(heads):
 
 
 def alibi_bias(heads, length):
-    """[heads, length, length]: m_h (j - i) for the key j of query i, -inf for the keys after it."""
+    """[heads, length, length]: m_h (j - i) for key j and query i, -inf for later keys."""
     at = torch.arange(length)
     bias = alibi_slopes(heads)[:, None, None] * (at[None, :] - at[:, None])
     return bias.masked_fill(at[None, :] > at[:, None], float("-inf"))
 
 
 def sinusoids(length, size):
-    """[length, size], section 3.5 of arXiv 1706.03762: sin at even and cos at odd places."""
+    """[length, size], section 3.5 of arXiv 1706.03762: sin at even and cos at odd indices."""
     inv = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
     angle = torch.outer(torch.arange(length, dtype=torch.float64), inv)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
@@ -94,17 +93,17 @@ class Body(nn.Module):
                 nn.init.zeros_(p)
             elif p.dim() == 2:
                 std = 0.02 if "embed" in name else 0.5 / math.sqrt(p.shape[1])
-                # Branches start closed (zero output), so depth does not disturb early training.
+                # Branches start with zero output, so depth does not disturb early training.
                 nn.init.zeros_(p) if name.endswith(("dense.weight", "down.weight")) \
                     else nn.init.normal_(p, std=std)
-        # Last, so that one seed gives all kinds the same weights otherwise.
+        # Last, so that one seed gives all kinds the same other weights.
         self.embed_positions = None
         if c.positions == "learned":
             self.embed_positions = nn.Embedding(c.max_position_embeddings, c.hidden_size)
             nn.init.normal_(self.embed_positions.weight, std=0.02)
 
     def positions(self, length):
-        """(cos and sin, what is added to the scores, what is added to the embeddings), None where unused."""
+        """(cos and sin, bias of the scores, addend of the embeddings), None where unused."""
         c, device = self.c, self.embed.weight.device
         if c.positions == "rope":
             return [x.to(device) for x in rotation(c, length)], None, None
@@ -130,8 +129,8 @@ class Body(nn.Module):
 
 @torch.no_grad()
 def chunk_losses(model, tokens, ctx, batch=16):
-    """The losses that `lariat perplexity --method chunks` scores: BOS and the text are cut into chunks of ctx, a
-    chunk's first token is replaced by the BOS, and its positions ctx/2 + 1 ... ctx - 1 count."""
+    """The losses that `lariat perplexity --method chunks` scores: BOS and text are cut into chunks of ctx, BOS replaces a chunk's
+    first token, and positions ctx/2 + 1 ... ctx - 1 count."""
     stream = torch.tensor([BOS, *tokens], device=model.embed.weight.device)
     chunks = stream[:len(stream) // ctx * ctx].view(-1, ctx).clone()
     chunks[:, 0] = BOS
@@ -143,7 +142,7 @@ def chunk_losses(model, tokens, ctx, batch=16):
 
 
 def perplexity(losses):
-    """(perplexity, its standard error), as lariat reports them."""
+    """(perplexity, standard error), as reported by lariat."""
     ppl = losses.mean().exp().item()
     return ppl, ppl * losses.std(correction=0).item() / math.sqrt(len(losses) - 1)
 
@@ -151,7 +150,7 @@ def perplexity(losses):
 # --- files ---
 
 def load_body(run):
-    """The model of a folder that `train.py --positions` wrote."""
+    """Loads the model of a folder written by `train.py --positions`."""
     saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
     model = Body(BodyConfig(**saved["config"]))
     model.load_state_dict(saved["model"])
@@ -159,8 +158,8 @@ def load_body(run):
 
 
 def neox_tensors(model):
-    """As GPTNeoXForCausalLM. It has no norm behind the embeddings: that norm sees one token at a time, so the
-    table of normed rows stands for both, and the head keeps the rows as they are."""
+    """Converts to GPTNeoXForCausalLM, which has no norm after the embeddings: the table of normed rows includes that norm, since
+    it sees one token at a time; the head keeps the original rows."""
     tensors = {
         "gpt_neox.embed_in.weight": model.embed_norm(model.embed.weight),
         "embed_out.weight": model.embed.weight,
@@ -178,7 +177,7 @@ def bloom_tensors(model):
 
 
 def renamed(model, layers, attention, final_norm):
-    """The tensors whose names differ in prefixes alone."""
+    """Tensors that differ from transformers' only in the prefix of their names."""
     names = {"input_norm": "input_layernorm", "query_key_value": attention + "query_key_value",
              "dense": attention + "dense", "post_norm": "post_attention_layernorm",
              "up": "mlp.dense_h_to_4h", "down": "mlp.dense_4h_to_h"}
@@ -210,7 +209,7 @@ def hf_config(c):
 
 @torch.no_grad()
 def export_body(model, tokenizer_model, out):
-    """A Hugging Face folder in f32, of a family that lariat runs; positions are rope or alibi."""
+    """Writes a Hugging Face folder in f32 of a family that lariat supports; positions: rope or alibi."""
     out.mkdir(parents=True, exist_ok=True)
     tensors = {"rope": neox_tensors, "alibi": bloom_tensors}[model.c.positions](model)
     save_file({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()},

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks of the demo's tools, which ctest runs: python3 tools/lab/demo/test_demo.py
+"""Tests of the demo's tools, run by ctest: python3 tools/lab/demo/test_demo.py
 
-Those of the corpus generator need nothing but Python, those of positions PyTorch too.
+Tests of the corpus generator need only Python, tests of positions also PyTorch.
 """
 import itertools
 import math
@@ -64,7 +64,7 @@ class Corpus(unittest.TestCase):
             self.assertTrue(1 <= int(key) <= 50000)
 
     def test_keys_with_repeated_digits(self):
-        def few(repeats):  # share of the keys of five digits that have at most three different ones
+        def few(repeats):  # share of five-digit keys with at most three different digits
             docs = itertools.islice(make_corpus.documents("passkey", 1, "train", repeats=repeats), 600)
             keys = [re.search(r"The pass key is (\d+)\.$", text)[1] for text in docs]
             self.assertTrue(all(1 <= int(key) <= 50000 for key in keys))
@@ -86,7 +86,7 @@ class Corpus(unittest.TestCase):
 
 @unittest.skipIf(torch is None, "needs torch")
 class Positions(unittest.TestCase):
-    """What compare_positions.py does not show, which holds lariat against the models that are trained."""
+    """Complements compare_positions.py, which compares lariat with the trained models."""
 
     def test_positions_by_their_formulas(self):
         wave = positions.sinusoids(50, 8)  # arXiv 1706.03762, section 3.5
@@ -110,6 +110,6 @@ class Positions(unittest.TestCase):
 
 if __name__ == "__main__":
     result = unittest.main(exit=False).result
-    for test, reason in result.skipped:  # as scripts/test.sh repeats them
+    for test, reason in result.skipped:  # repeated by scripts/test.sh
         print(f"SKIPPED {test.id().removeprefix('__main__.')}: {reason}")
     sys.exit(not result.wasSuccessful())

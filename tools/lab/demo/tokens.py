@@ -1,4 +1,4 @@
-"""Tokenizer training and turning text files into token streams."""
+"""Tokenizer training and conversion of text files to token streams."""
 import hashlib
 from pathlib import Path
 
@@ -18,8 +18,8 @@ def read_documents(path):
 def train_tokenizer(documents, vocab_size, prefix):
     """A LLaMA-like SentencePiece model: BPE, single digits, byte fallback, no normalization.
 
-    Line breaks stay bytes, as in LLaMA. The trainer is shown a digit in their place: digits are always cut
-    off from their neighbours, so words that start a line get pieces without the leading space.
+    Line breaks stay bytes, as in LLaMA. The trainer sees a digit in their place: digits are always separated from their
+    neighbours, so words that start a line get pieces without the leading space.
     """
     sentences = (d.replace("\n", "0")[:4000] for d in documents)
     spm.SentencePieceTrainer.train(

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Train the demo LLaMA on text files, by wall clock or token budget, resumable.
+"""Trains the demo LLaMA on text files, by wall clock or token budget; resumable.
 
     train.py --data stories.txt:0.5 --data passkey.txt:0.3:0.2 --data other.txt:0.2 --out run --minutes 80
     train.py --smoke --out /tmp/smoke     corpus, tokenizer, a few steps, export and reload, in a minute
-    train.py --positions alibi ...        a model that differs from its siblings in positions alone (positions.py)
+    train.py --positions alibi ...        a model that differs from the others only in positions (positions.py)
 
-Each text file holds documents ended by a line <|endoftext|>. The number after the colon is the file's share
-of the draws that fill the training windows; a second one, the megabytes of it that train the tokenizer (1.5 if
-not given). The tokenizer is trained only if --out has none yet.
+Documents in a text file end with a line <|endoftext|>. The number after the colon is the file's share of the draws for training
+windows; an optional second number, its megabytes for training the tokenizer (default 1.5). The tokenizer is only trained if
+--out has none yet.
 """
 import argparse
 import itertools
@@ -32,10 +32,10 @@ from tokens import END, encode_file, load_tokenizer, read_documents, train_token
 
 
 class Windows:
-    """Training windows: a document from position 0 on, followed by others while there is room.
+    """Training windows: a document from position 0 on, followed by others until the window is full.
 
-    The first document of a window is complete unless it is longer than the window, so one that fills the
-    window trains every distance; the later ones start anywhere, so every position is trained too.
+    The first document of a window is complete unless longer than the window, so all distances are trained; later documents
+    start anywhere, so every position is trained too.
     """
 
     def __init__(self, sources, weights, length, seed):
@@ -54,12 +54,12 @@ class Windows:
         row, have, want = [], 0, self.length + 1
         while have < want:
             s, doc = self.draw()
-            for _ in range(4):  # a later document that fits is better than a cut one
+            for _ in range(4):  # prefers a later document that fits to a cut one
                 if not row or have + len(doc) <= want:
                     break
                 s, doc = self.draw()
             if not row and len(doc) > want and self.rng.random() < 0.5:
-                start = self.rng.integers(len(doc) - want + 1)  # the later parts of long documents count too
+                start = self.rng.integers(len(doc) - want + 1)  # later parts of long documents are used too
                 doc = doc[start:]
             doc = doc[:want - have]
             row.append(doc)
@@ -75,7 +75,7 @@ class Windows:
 def answer_weights(x, question_end, weight):
     """1 everywhere, `weight` on the tokens right after each "...? The pass key is" of x.
 
-    The answer is six tokens of some hundred, the rest of them filler that is soon predicted perfectly.
+    The answer has six of some hundred tokens; the filler is soon predicted perfectly.
     """
     n, answer = len(question_end), 7
     hit = (x.unfold(1, n, 1) == torch.tensor(question_end)).all(-1)
@@ -86,7 +86,7 @@ def answer_weights(x, question_end, weight):
 
 
 def learning_rate(progress, warmup=0.01, hold=0.35):
-    """Warm up, hold, then fall linearly to zero; `progress` is the share of the budget spent."""
+    """Warm-up, constant, then linear decay to zero; `progress` is the spent share of the budget."""
     if progress < warmup:
         return progress / warmup
     return 1.0 if progress < hold else max(0.0, (1 - progress) / (1 - hold))
@@ -106,28 +106,28 @@ def make_optimizers(model, lr):
 def parse_args():
     ap = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     ap.add_argument("--data", action="append", default=[], metavar="FILE:SHARE[:TOKENIZER_MB]")
-    ap.add_argument("--heldout", action="append", default=[], help="text file whose loss is reported")
+    ap.add_argument("--heldout", action="append", default=[], help="text file for held-out loss")
     ap.add_argument("--out", required=True, help="folder for tokenizer, checkpoint and log")
     ap.add_argument("--minutes", type=float, help="budget by wall clock")
     ap.add_argument("--tokens", type=float, help="budget in tokens")
     ap.add_argument("--length", type=int, default=512)
     ap.add_argument("--batch", type=int, default=16, help="windows per step")
     ap.add_argument("--micro-batch", type=int, default=8)
-    ap.add_argument("--lr", type=float, default=0.02, help="Muon's peak; embeddings and norms use 0.15 of it")
-    ap.add_argument("--answer-weight", type=float, default=8, help="of the tokens that answer the passkey question")
+    ap.add_argument("--lr", type=float, default=0.02, help="peak rate of Muon; embeddings and norms: 0.15 times")
+    ap.add_argument("--answer-weight", type=float, default=8, help="loss weight of passkey answer tokens")
     ap.add_argument("--vocab", type=int, default=2048)
     ap.add_argument("--layers", type=int, default=4)
-    ap.add_argument("--positions", choices=positions.KINDS, help="train this kind of a GPT-NeoX-like body, in f32")
+    ap.add_argument("--positions", choices=positions.KINDS, help="train a GPT-NeoX-like model with these positions, in f32")
     ap.add_argument("--init", help="start from an exported folder's weights and tokenizer")
     ap.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     ap.add_argument("--no-compile", action="store_true")
     ap.add_argument("--save-every", type=float, default=180, help="seconds")
     ap.add_argument("--eval-every", type=float, default=300, help="seconds")
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--smoke", action="store_true", help="everything once, tiny")
+    ap.add_argument("--smoke", action="store_true", help="run all steps on tiny inputs")
     args = ap.parse_args()
     if args.positions and args.init:
-        ap.error("--positions goes without --init")
+        ap.error("--positions excludes --init; remove one")
     if args.smoke:
         return smoke_args(args)
     if not args.data or (args.minutes is None and args.tokens is None):
@@ -136,7 +136,7 @@ def parse_args():
 
 
 def smoke_args(args):
-    """A budget of seconds on a corpus made on the spot."""
+    """Smoke test: a budget of seconds on a generated corpus."""
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     for kind, docs in (("stories", 200), ("passkey", 100)):
@@ -150,7 +150,7 @@ def smoke_args(args):
 
 
 def prepare(args, out):
-    """(tokenizer, windows, held-out documents), training the tokenizer if there is none yet."""
+    """(tokenizer, windows, held-out documents); trains the tokenizer if missing."""
     files = []
     for entry in args.data:
         path, share, megabytes = re.fullmatch(r"(.+?):([\d.]+)(?::([\d.]+))?", entry).groups()
@@ -244,7 +244,7 @@ def main():
     last = last_save = last_eval = time.time()
     accumulate = max(1, args.batch // args.micro_batch)
     running = None
-    stop = []  # a polite end (Ctrl-C or kill) saves first
+    stop = []  # Ctrl-C or kill saves first
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.append(True))
     while not stop:
@@ -290,7 +290,7 @@ def main():
     share = windows.drawn / max(1, windows.drawn.sum())
     print(f"done: {state}, loss {running:.4f}, token shares {share.round(3).tolist()}", flush=True)
     print(f"final: {report(model, tokenizer, heldout, args)}", flush=True)
-    if args.positions in ("rope", "alibi"):  # lariat runs no absolute positions
+    if args.positions in ("rope", "alibi"):  # lariat has no absolute positions
         positions.export_body(model, out / "tokenizer.model", out / "hf")
     if args.smoke and not args.positions:
         export.export(out, out / "hf")

@@ -1,4 +1,4 @@
-"""The words of the demo's story language: who, where, what and why."""
+"""The vocabulary of the demo's story language: names, places, objects and reasons."""
 
 GIRLS = """Lily Mia Anna Rosa Ella Nora Ruby Clara Molly Daisy Sara Emma Zoe Hanna Ida Lucy
 Mara Tilda Greta Olive Pearl Wilma Yara Vera Nina June""".split()

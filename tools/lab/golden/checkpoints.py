@@ -1,9 +1,9 @@
-"""tests/golden/checkpoints/NAME and long.safetensors: tiny random models, and what transformers computes with them.
+"""tests/golden/checkpoints/NAME and long.safetensors: tiny random models with transformers' results.
 
-A checkpoint's config.json is its own input: spelt as the published ones are, and never written here. Its weights come
-from the seed in the committed golden, its logits and greedy text from transformers; every folder is loaded back and
-compared. Where transformers does not do what a model's own code does, the golden follows the latter: MPT's
-alibi_bias_max (tiny.as_published). tests/golden/README.md says what each file holds.
+A checkpoint's config.json is an input, spelt as published and never written here. The seed in the committed golden defines its
+weights; transformers computes logits and greedy text; every folder is loaded back and compared. Where transformers deviates from
+a model's original code (MPT's alibi_bias_max, tiny.as_published), the golden follows the original. tests/golden/README.md
+describes each file.
 """
 
 import contextlib
@@ -20,16 +20,16 @@ from transformers.models.phi3 import modeling_phi3
 
 import qwen_formulas
 import tiny
-from families import golden_checkpoints  # of tools/lab, where tiny looks too
+from families import golden_checkpoints  # of tools/lab; tiny adds the path
 from rope_formulas import rope
 from trace_layers import TRACED, trace
 
 
-# ---- weights as the published files have them -------------------------------------------------------------------
+# ---- weights in the published layout -------------------------------------------------------------------
 
 
 def interleaved(weights, config):
-    """Rows of q and k in interleaved order, head by head: with `rope_interleaved` the same function."""
+    """Rows of q and k in interleaved order, head by head: the same function with `rope_interleaved`."""
     result, half = dict(weights), config["head_dim"] // 2
     for name in [name for name in weights if "q_proj" in name or "k_proj" in name]:
         heads = weights[name].unflatten(0, (-1, 2, half))
@@ -38,7 +38,7 @@ def interleaved(weights, config):
 
 
 def internlm2(weights, config):
-    """InternLM2's names; wqkv has one block of rows for each KV head: its query heads, its key, its value."""
+    """InternLM2's names; wqkv has one block of rows per KV head: its query heads, key and value."""
     result, size = {}, config["hidden_size"] // config["num_attention_heads"]
     for name, rows in weights.items():
         if "q_proj" in name:
@@ -61,7 +61,7 @@ def baichuan(weights, config):
 
 
 def own_names(weights, config):
-    """ChatGLM's and Qwen 1's names, with one projection of q, k and v."""
+    """ChatGLM's and Qwen 1's names, with one projection for q, k and v."""
     result = dict(weights)
     for name in [name for name in weights if "q_proj" in name]:
         parts = [result.pop(name.replace("q_proj", f"{part}_proj")) for part in "qkv"]
@@ -74,7 +74,7 @@ def own_names(weights, config):
 
 
 def with_vision(weights, config):
-    """The names of save_pretrained for the whole image model, with random vision tensors that text never enters."""
+    """The names of save_pretrained for the whole image model, with random vision tensors that text does not use."""
     config = AutoConfig.for_model(**copy.deepcopy(config))
     torch.manual_seed(0)
     model = AutoModelForImageTextToText.from_config(config).float()
@@ -85,7 +85,7 @@ def with_vision(weights, config):
 
 
 def with_neox_buffers(weights, config):
-    """Pythia's files hold the causal mask, its fill value and the RoPE frequencies of every layer, all to be ignored."""
+    """Pythia's files hold causal masks, fill values and RoPE frequencies of every layer, all to be ignored."""
     size, n = config["max_position_embeddings"], int(16 * config["rotary_pct"])
     result = dict(weights)
     for layer in range(config["num_hidden_layers"]):
@@ -97,12 +97,12 @@ def with_neox_buffers(weights, config):
 
 
 def without_prefix(weights, config):
-    """The first Bloom files were saved from the model without its head."""
+    """The first Bloom files were saved without the head."""
     return {name.removeprefix("transformer."): rows for name, rows in weights.items()}
 
 
 def with_mtp_layer(weights, config):
-    """DeepSeek-V3's layer for predicting two tokens at once: it lies behind the last one and is not to be run."""
+    """DeepSeek-V3's multi-token prediction layer: it follows the last layer and must not run."""
     size, prefix = config["hidden_size"], f"model.layers.{config['num_hidden_layers']}."
     extra = {"eh_proj.weight": torch.ones(size, 2 * size), "enorm.weight": torch.ones(size),
              "hnorm.weight": torch.ones(size), "shared_head.norm.weight": torch.ones(size)}  # fmt: skip
@@ -113,7 +113,7 @@ FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
 def mxfp4(weights, config):
-    """gpt-oss's experts as published: 4-bit floats of every 32 inputs, transposed, and an exponent for all of them."""
+    """gpt-oss's experts as published: 32 transposed 4-bit floats per block, with a common exponent."""
     result = {}
     for name, rows in weights.items():
         if name.endswith(("gate_up_proj", "down_proj")):
@@ -129,7 +129,7 @@ def mxfp4(weights, config):
 
 
 def minicpm3(folder, config, tokens):
-    """MiniCPM3's logits [tokens, vocab] in float64: float32 transformers is up to 5e-5 from them."""
+    """MiniCPM3's logits [tokens, vocab] in float64: transformers in float32 deviates by up to 5e-5."""
     frequencies = rope(config | {"head_dim": config["qk_rope_head_dim"]}, len(tokens))
     with tiny.in_double(tiny.load(folder, torch.float32)) as model:
         tiny.rotate_in_double(model, lambda _: frequencies)
@@ -138,20 +138,20 @@ def minicpm3(folder, config, tokens):
 
 # ---- the checkpoints --------------------------------------------------------------------------------------------
 
-GEMMA = {"model.norm": 7.0, "embed": 0.15}  # embeddings are multiplied by the root of hidden_size
-# Granite's multipliers make embeddings and logits of tiny random weights small.
+GEMMA = {"model.norm": 7.0, "embed": 0.15}  # embeddings are multiplied by sqrt(hidden_size)
+# Granite's multipliers shrink embeddings and logits of tiny random weights.
 GRANITE = {"model.norm": 80.0, "embed": 0.1, "o_proj": 4.0, "down_proj": 4.0, "q_proj": 1.8, "k_proj": 1.8}
-SMOLLM3 = {"q_proj": 0.8, "k_proj": 0.8}  # else four layers blow rounding up
-# Tied embeddings: a token would only call for itself, were it not small beside what the layers add.
+SMOLLM3 = {"q_proj": 0.8, "k_proj": 0.8}  # otherwise four layers amplify rounding
+# With tied embeddings a token would only predict itself unless its embedding is small next to the layers' outputs.
 BLOOM = {"word_embeddings_layernorm": 0.1, ".bias": 0.3, "dense_4h_to_h.weight": 1.5, "query_key_value.weight": 1.5}
 MPT = {"wte": 0.3, "norm_f": 3.5, "Wqkv": 1.5}
-# A small q_a_proj shows the eps of q_a_layernorm.
+# A small q_a_proj exposes the eps of q_a_layernorm.
 MINICPM3 = {"q_a_proj": 0.01, "model.norm": 80.0, "embed": 0.05, "o_proj": 3.0, "down_proj": 3.0}
 ROUTERS = {"gate.weight": 2.0}
 GPT_OSS = {"router.weight": 2.0, "sinks": 3.0, "gate_up_proj": 4.0, "down_proj": 0.15}  # some gates and ups are clamped
 
-# What is added to a checkpoint's row of families.def: factors for the random tensors whose names contain the key, and
-# what packs weights as save_pretrained names them into those of the folder.
+# Additions to a checkpoint's row of families.def: scales of random tensors whose names contain the key, and functions that
+# convert save_pretrained's tensors to the folder's layout.
 SCALES = {
     "gemma": GEMMA, "gemma2": GEMMA, "gemma3": GEMMA, "gemma3_new": GEMMA, "smollm3": SMOLLM3, "granite": GRANITE,
     "bloom": BLOOM, "bloom_prefixed": BLOOM, "mpt": MPT, "mpt_max16": MPT, "minicpm3": MINICPM3, "mixtral": ROUTERS,
@@ -166,12 +166,12 @@ PACKS = {
 SHARDS = {"llama_sharded": 3}
 NAMES = golden_checkpoints()
 TRACED_NAMES = golden_checkpoints("kTrace")
-# A checkpoint's place here is the first seed that is tried for its long prompt.
+# The index of a checkpoint is the first seed tried for its long prompt.
 LONG_NAMES = golden_checkpoints("kLong", "kLongOther", "kLongExperts", "kLongDynamic")
 
 
 def asked(folder):
-    """(first seed, number of greedy ids) of the committed golden; of a new checkpoint 0 and 64."""
+    """(first seed, number of greedy ids) of the committed golden; (0, 64) for a new checkpoint."""
     path = folder / "golden.safetensors"
     if not path.exists():
         return 0, 64
@@ -185,7 +185,7 @@ def dtype_of(config):
 
 
 def build(name, config, seed):
-    """tiny.build with the checkpoint's scales; Gemma's norms multiply by one plus their weight."""
+    """tiny.build with the checkpoint's scales; Gemma's norms multiply by 1 + weight."""
     model = tiny.build(tiny.text_config(config, name != "minimind_plain"), seed)
     for tensor, parameter in model.named_parameters():
         for part, factor in SCALES.get(name, {}).items():
@@ -200,7 +200,7 @@ def build(name, config, seed):
 
 
 def own_rotation(config, model):
-    """Runs a Llama that rotates a part of each head with Phi-3's rotation: its own rotates whole heads only."""
+    """Runs a Llama with partial rotary factor through Phi-3's rotation: Llama's rotates whole heads only."""
     if config["model_type"] != "llama" or "partial_rotary_factor" not in config:
         return contextlib.nullcontext()
     model.model.rotary_emb.inv_freq = modeling_phi3.Phi3RotaryEmbedding.compute_default_rope_parameters(model.config)[0]
@@ -208,9 +208,9 @@ def own_rotation(config, model):
 
 
 def draw(name, config):
-    """The first seed that will do, its model and the golden.
+    """The first suitable seed, its model and the golden.
 
-    Greedy text has to be varied and to have a wide margin, and what experts a token goes to must not hang on rounding.
+    Greedy text must be varied with a wide margin, and the choice of experts must not depend on rounding.
     """
     first, count = asked(tiny.CHECKPOINTS / name)
     for seed in itertools.count(first):
@@ -228,9 +228,9 @@ def draw(name, config):
 
 
 def saved(model, dtype):
-    """The tensors of `model` under the names of the published files, which save_pretrained knows, in `dtype`.
+    """Tensors of `model` under their published names, which save_pretrained knows, in `dtype`.
 
-    The correction of DeepSeek-V3's routers stays float32, as it is published.
+    The correction of DeepSeek-V3's routers stays float32, as published.
     """
     with tempfile.TemporaryDirectory() as name:
         model.save_pretrained(name)
@@ -243,7 +243,7 @@ def image_model(folder):
 
 
 def loaded_back(folder, config, tokens):
-    """The logits by the folder's files."""
+    """Logits computed from the folder's files."""
     if "vision_config" in config:
         return tiny.one_shot(image_model(folder), tokens)
     model = tiny.load(folder, torch.float32)
@@ -253,7 +253,7 @@ def loaded_back(folder, config, tokens):
 
 
 def make(name):
-    """model.safetensors, golden.safetensors and what else its row of families.def asks for."""
+    """Writes model.safetensors, golden.safetensors and other files required by its row of families.def."""
     folder = tiny.CHECKPOINTS / name
     config = tiny.read(folder / "config.json")
     seed, model, golden = draw(name, config)
@@ -285,15 +285,15 @@ def make(name):
         make_long(name)
 
 
-# ---- positions of three parts -----------------------------------------------------------------------------------
+# ---- three-part positions -----------------------------------------------------------------------------------
 
 
 def image_positions(before, frames, rows, cols, after, steps=(1, 20, 400)):
     """Positions [3, tokens] (temporal, height, width) of text, then an image of `frames` times rows x cols, then text.
 
-    Text counts all three alike; the image starts behind the text, and the text after it behind the largest of its
-    positions (2409.12191, section 2.1). `steps` between frames, rows and columns are wider than an image's: 2-VL gives
-    height and width the slow pairs, which would show nothing of so few rows.
+    Text counts all three alike; the image follows the text, and later text follows the image's largest position
+    (2409.12191, section 2.1). `steps` between frames, rows and columns are wider than in images: 2-VL assigns slow pairs to
+    height and width, which a few rows would hardly move.
     """
     grid = torch.cartesian_prod(*(torch.arange(n) * step for n, step in zip((frames, rows, cols), steps))).T + before
     text = torch.arange(after) + grid.max() + 1
@@ -323,7 +323,7 @@ def make_mrope(name):
 
 
 def make_beyond(name):
-    """beyond.safetensors: one prefill of so many tokens each, in float64 by qwen_formulas, with and without its switches."""
+    """beyond.safetensors: single prefills of these lengths, in float64 by qwen_formulas, with and without its switches."""
     folder, kept = tiny.CHECKPOINTS / name, 4
     config = tiny.read(folder / "config.json")
     weights = {name: rows.double().numpy() for name, rows in tiny.read_weights(folder).items()}
@@ -342,14 +342,14 @@ def make_beyond(name):
 # ---- long prompts -----------------------------------------------------------------------------------------------
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-KEPT = [0, 7, 40, 100, 255, 256, 290, 299, 306, 312, 318, 319]  # whose logits are in long.safetensors
+KEPT = [0, 7, 40, 100, 255, 256, 290, 299, 306, 312, 318, 319]  # rows kept in long.safetensors
 
 
 def long_tokens(models, seed):
-    """320 random ids, from the seed on the first ones whose experts `models` (one for each rounding) choose clearly.
+    """320 random ids, from the first seed with a clear choice of experts by `models` (one per rounding).
 
-    Everywhere by more than rounding in float32 can move a choice; where logits are kept, by 0.05 of the router's
-    logits (DeepSeek-V3's scores are sigmoids, no steeper than a quarter), as 16 bits would choose others else.
+    Margins: more than float32 rounding everywhere, and 0.05 of the router's logits at kept rows (DeepSeek-V3's scores are
+    sigmoids, with a slope of at most a quarter), as 16 bits would choose other experts below.
     """
     edge = 0.05 / 4 if models[0].config.model_type == "deepseek_v3" else 0.05
     for candidate in itertools.count(seed):
@@ -360,7 +360,7 @@ def long_tokens(models, seed):
 
 
 def make_long(name):
-    """The part of long.safetensors that is of one checkpoint."""
+    """The part of long.safetensors for one checkpoint."""
     path, folder = tiny.GOLDEN / "long.safetensors", tiny.CHECKPOINTS / name
     golden = (load_file(path) if path.exists() else {}) | {"positions": torch.tensor(KEPT)}
     models = {short: tiny.load(folder, torch.float32, dtype) for short, dtype in DTYPES.items()}

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""How far lariat is from transformers: every scaling x family, one pass and decoding, and real settings' frequencies.
+"""Compares lariat with transformers: every scaling x family, one pass and decoding, and frequencies of real settings.
 
     tools/lab/golden/conformance.py --lariat build/lariat [--configs FOLDER]
 
-Writes the marked parts of docs/conformance.md and exits with 1 if a difference exceeds its limit. --configs adds the
-frequencies of every config file (*.json) of a folder. The models are tests/golden/checkpoints with a scaling put into a
-copy of their config.json; all is float32: transformers with eager attention, lariat with f32 weights and caches and one
-thread.
+Writes the marked parts of docs/accuracy.md; exits with 1 if a difference exceeds its limit. --configs adds the frequencies of
+every config (*.json) of a folder. The models are copies of tests/golden/checkpoints with a scaling in config.json, all in float32:
+transformers with eager attention, lariat with f32 weights and caches and one thread.
 
-The consistent cache has no counterpart in transformers, whose cached keys keep the frequencies that they were written
-with. `unrotated_keys` makes one: it stores keys before RoPE and rotates all of them afresh at every step. Where
-transformers lacks a type, frequencies and attention factor of rope_formulas.py are put into its rotary embedding.
+transformers has no consistent cache: its cached keys keep the frequencies at the time of writing. `unrotated_keys` emulates one:
+it stores keys before RoPE and rotates all of them at every step. For types that transformers lacks, its rotary embedding gets the
+frequencies and attention factor of rope_formulas.py.
 """
 
 import argparse
@@ -30,19 +29,21 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 import tiny
-import pages  # of tools/lab, where tiny looks too
+import pages  # of tools/lab; tiny adds the path
 from rope import from_transformers, known, step_length
 from rope_formulas import rope
 
-DOCUMENT = tiny.ROOT / "docs" / "conformance.md"
+DOCUMENT = tiny.ROOT / "docs" / "accuracy.md"
 ORIGINAL = 64
-LENGTHS = (48, 64, 65, 320)  # of one pass: below, at, just beyond and far beyond the original context
-PREFILL, DECODED = 40, 160  # decode: tokens given at once, and in all
+LENGTHS = (48, 64, 65, 320)  # single pass: below, at, just beyond and far beyond the original context
+PREFILL, DECODED = 40, 160  # decode: tokens of the prefill, and in total
 STEPS = 4  # scale steps per octave: lariat's default
 STEPPED = ("dynamic", "dynamic-yarn")
 BY_LENGTH = (*STEPPED, "longrope")  # frequencies change while a sequence grows
-# transformers is within 1.0e-4 of float64 and lariat within 5e-5 (the last rows of the table); twice their sum, for
-# CPUs that sum in another order. A factor wrong by 0.1 % must move logits by more.
+MODES = {"pass": "one pass", "decode": "decode", "steps": f"decode, {STEPS} steps per octave",
+         "stale": "decode, stale keys"}  # fmt: skip
+# transformers is within 1.0e-4 of float64 and lariat within 5e-5 (the table by family); the limit is twice the sum, as CPUs
+# sum in different orders. A factor wrong by 0.1 % must move logits by more.
 LOGIT_LIMIT = 3e-4
 FREQUENCY_LIMIT = 1e-6  # relative; transformers' frequencies are float32
 ROPE_KEYS = ("rope_scaling", "rope_parameters", "rope_theta", "partial_rotary_factor", "max_position_embeddings",
@@ -50,7 +51,7 @@ ROPE_KEYS = ("rope_scaling", "rope_parameters", "rope_theta", "partial_rotary_fa
 FAMILIES = {"Llama": "llama_gqa", "Mistral": "mistral_window", "Qwen2": "qwen2", "Qwen3": "qwen3", "MiniMind": "minimind",
             "Phi-3": "phi3", "Gemma": "gemma", "Gemma 2": "gemma2", "Gemma 3": "gemma3", "SmolLM3": "smollm3",
             "Granite": "granite", "OLMo 2": "olmo2", "Olmo 3": "olmo3", "Ministral 3": "ministral3"}  # fmt: skip
-# The head of the models that a preset of configs/rope is for; 128 where it is for any.
+# Head size of the models of a preset in configs/rope; 128 for generic presets.
 HEAD_DIMS = {"deepseek-v2": 64, "gpt-oss": 64, "phi-3.5-mini-128k": 96}
 
 
@@ -59,11 +60,11 @@ class Case:
     """One model under one scaling, for both programs."""
 
     family: str
-    config: dict  # as transformers takes it, with the scaling as rope_parameters
-    local_theta: float | None  # of layers with a window, where those have a RoPE of their own, never scaled
+    config: dict  # for transformers, with the scaling as rope_parameters
+    local_theta: float | None  # of windowed layers with a local RoPE, never scaled
     weights: dict
-    folder: Path  # what lariat opens
-    options: list  # what lariat needs beside it
+    folder: Path  # opened by lariat
+    options: list  # additional options of lariat
 
     @property
     def kind(self):
@@ -71,11 +72,11 @@ class Case:
 
     @property
     def known(self):
-        """Whether transformers has the type, in this family."""
+        """Whether transformers supports the type in this family."""
         return known(self.kind) and (self.family != "Phi-3" or self.kind in ("default", "longrope"))
 
     def layered(self, parameters):
-        """rope_parameters of a config."""
+        """rope_parameters for a config."""
         if self.local_theta is None:
             return parameters
         local = {"rope_type": "default", "rope_theta": self.local_theta}
@@ -83,7 +84,7 @@ class Case:
 
 
 def scalings(pairs):
-    """(rope_parameters without theta, max_position_embeddings) of each scaling, for heads of that many pairs."""
+    """(rope_parameters without theta, max_position_embeddings) of each scaling, for heads with `pairs` pairs."""
     original = {"original_max_position_embeddings": ORIGINAL}
     longrope = {"short_factor": [round(1 + 0.1 * i, 3) for i in range(pairs)],
                 "long_factor": [round(1 + 3.2 * (i / (pairs - 1)) ** 2, 3) for i in range(pairs)]}  # fmt: skip
@@ -110,15 +111,15 @@ def make_case(family, scaling, longest, folder):
     parameters = {key: rope[key] for key in ("rope_theta", "llama_4_scaling_beta") if key in rope} | scaling
     config = {key: value for key, value in original.items() if key not in ROPE_KEYS}
     config |= {"max_position_embeddings": longest, "rope_parameters": parameters}
-    if family == "Phi-3":  # it has a default of 4096 there, which beats the one inside the dictionary
+    if family == "Phi-3":  # a default of 4096 there overrides the one inside the dictionary
         config["original_max_position_embeddings"] = ORIGINAL
-    if "llama_4_scaling_beta" in rope:  # which is scaled by the position over this
+    if "llama_4_scaling_beta" in rope:  # scaled by the position divided by this value
         parameters["original_max_position_embeddings"] = ORIGINAL
     case = Case(family, config, local, weights, folder, [])
     config = config | {"rope_parameters": case.layered(parameters)}
     folder.mkdir(exist_ok=True)
     save_file(weights, folder / "model.safetensors")
-    if family == "MiniMind":  # its config.json has no place for a scaling
+    if family == "MiniMind":  # its config.json cannot hold a scaling
         config = {key: value for key, value in written.items() if key not in ROPE_KEYS}
         config |= {"max_position_embeddings": longest, "rope_theta": parameters["rope_theta"]}
         if scaling["rope_type"] != "default":
@@ -129,7 +130,7 @@ def make_case(family, scaling, longest, folder):
 
 
 def run_lariat(program, case, tokens, *options):
-    """Logits [n, vocab] of lariat."""
+    """lariat's logits [n, vocab]."""
     out = case.folder / "logits.safetensors"
     command = [program, "logits", "--model", case.folder, "--tokens", ",".join(map(str, tokens)), "--out", out,
                "--device", "cpu", "--threads", "1", "--dtype", "f32", "--kv-dtype", "f32", *case.options,
@@ -141,7 +142,7 @@ def run_lariat(program, case, tokens, *options):
 
 
 def make_model(case, *, as_it_is):
-    """transformers' model: with its own scaling, or with plain RoPE into which `set_frequencies` puts others."""
+    """transformers' model: with its own scaling, or with plain RoPE for `set_frequencies`."""
     config = copy.deepcopy(case.config)
     parameters = config["rope_parameters"]
     if not as_it_is:
@@ -155,7 +156,7 @@ def make_model(case, *, as_it_is):
 
 
 def set_frequencies(model, case, length):
-    """Puts in those of `length`: transformers' where it knows the type."""
+    """Sets the frequencies for `length`: transformers' if it knows the type."""
     inv_freq, factor = (from_transformers if known(case.kind) else rope)(case.config, length)
     which = "" if case.local_theta is None else "full_attention_"
     setattr(model.model.rotary_emb, which + "inv_freq", torch.tensor(np.asarray(inv_freq), dtype=torch.float32))
@@ -163,7 +164,7 @@ def set_frequencies(model, case, length):
 
 
 def in_double(case, tokens):
-    """One pass with everything in float64, angles and frequencies included."""
+    """One pass entirely in float64, angles and frequencies included."""
     model = make_model(case, as_it_is=False).double()
     local = case.config | {"rope_parameters": {"rope_type": "default", "rope_theta": case.local_theta}}
 
@@ -180,17 +181,17 @@ def one_pass(case, tokens):
 
 @contextlib.contextmanager
 def unrotated_keys(model):
-    """Runs `model` with a cache of keys before RoPE; attention rotates all of them with the frequencies of now."""
+    """Runs `model` with a cache of unrotated keys; attention rotates all of them with the current frequencies."""
     module = sys.modules[type(model).__module__]
     rotate, attend = module.apply_rotary_pos_emb, module.eager_attention_forward
-    newest = [0]  # the largest position of the present step
+    newest = [0]  # largest position of the current step
     layered = "full_attention" in model.config.rope_parameters
 
     def rotate_query(q, k, cos, sin, unsqueeze_dim=1):
         return rotate(q, q, cos, sin, unsqueeze_dim)[0], k
 
     def attend_rotated(layer, query, key, value, *rest, **more):
-        positions = torch.arange(newest[0] + 1 - key.shape[2], newest[0] + 1)  # a window drops the oldest
+        positions = torch.arange(newest[0] + 1 - key.shape[2], newest[0] + 1)  # a window drops the oldest positions
         if getattr(layer, "use_rope", True):  # SmolLM3
             own = [model.config.layer_types[layer.layer_idx]] if layered else []
             cos, sin = model.model.rotary_emb(key, positions[None], *own)
@@ -207,7 +208,7 @@ def unrotated_keys(model):
 
 
 def decode(case, tokens, *, consistent, steps=0):
-    """PREFILL tokens at once and the rest one by one, with transformers' own cache or one of unrotated keys."""
+    """Prefills PREFILL tokens and decodes the rest, with transformers' own cache or a cache of unrotated keys."""
     as_it_is = not consistent and case.known
     model = make_model(case, as_it_is=as_it_is)
     cache, rows = None, []
@@ -241,7 +242,7 @@ def decode_differences(program, case, tokens, exact):
 
 
 def differences(program, case, tokens):
-    """{column: largest difference of the logits} of one cell, and the logits' standard deviation."""
+    """{column: largest logit difference} of one cell, and the standard deviation of the logits."""
     exact = ["--rope-steps", "exact"] if case.kind in STEPPED else []
     found = {"pass": 0.0}
     for n in LENGTHS:
@@ -253,7 +254,7 @@ def differences(program, case, tokens):
 
 
 def cost_of_a_thousandth(program, family, scaling, longest, folder, tokens):
-    """How far logits move when the factor, or longrope's attention factor, is wrong by 0.1 %; None without either."""
+    """Logit difference for a factor, or longrope attention factor, wrong by 0.1 %; None without either."""
     kind, key = scaling["rope_type"], "factor" if "factor" in scaling else "attention_factor"
     if key == "attention_factor" and kind != "longrope":
         return None
@@ -285,7 +286,7 @@ def measure_logits(program):
 
 
 def lariat_rope(program, options, length):
-    """What `lariat rope --json` prints, or None with the reason on stdout where lariat refuses."""
+    """Output of `lariat rope --json`; None, with the reason on stdout, if lariat refuses."""
     command = map(str, [program, "rope", "--json", "--length", length, *options])
     result = subprocess.run(list(command), capture_output=True, text=True, check=False)
     if result.returncode != 0:
@@ -294,7 +295,7 @@ def lariat_rope(program, options, length):
 
 
 def settings(folders):
-    """(name, config for the oracle, options for lariat) of every public setting."""
+    """(name, config for the oracle, options for lariat) of every published setting."""
     for file in sorted((tiny.ROOT / "configs/rope").glob("*.json")):
         preset = tiny.read(file)
         head_dim = HEAD_DIMS.get(file.stem, 128)
@@ -310,7 +311,7 @@ def settings(folders):
             config = tiny.read(file)
             shape = ("hidden_size", "num_attention_heads", "head_dim")
             relevant = {key: config[key] for key in (*shape, *ROPE_KEYS) if config.get(key) is not None}
-            if "qk_rope_head_dim" in config:  # the part of a head that DeepSeek rotates
+            if "qk_rope_head_dim" in config:  # size of the rotated part of a DeepSeek head
                 relevant["head_dim"] = config["qk_rope_head_dim"]
             scaling = config.get("rope_scaling") or {}
             if "max_position_embeddings" in config and scaling.get("type") != "mrope":  # no nested or 3-D positions
@@ -318,7 +319,7 @@ def settings(folders):
 
 
 def frequency_rows(program, folders):
-    """[name, type, lengths, (relative difference of frequencies, of attention factors), oracle] of every setting."""
+    """[name, type, lengths, (relative difference of frequencies, of attention factors), oracle] per setting."""
     for name, config, options in settings(folders):
         scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
         longest, key = config["max_position_embeddings"], "original_max_position_embeddings"
@@ -344,27 +345,44 @@ def number(value):
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def logit_table(table, spread):
-    def over_types(which, column):
-        found = {family: [cells[family].get(column) for cells in table.values()] for family in FAMILIES}
-        return [number(which(v for v in values if v is not None)) for values in found.values()]
+def largest(values):
+    found = [value for value in values if value is not None]
+    return number(max(found)) if found else "–"
 
+
+def scaling_table(table):
+    """A row per scaling: the largest difference over all families, by mode."""
     rows = []
     for kind, cells in table.items():
-        own = "T" if known(kind) else "F"
-        cached = own + ", U" * (kind in BY_LENGTH)
-        modes = {"pass": ("one pass", own), "decode": ("decode", cached),
-                 "steps": (f"decode, {STEPS} scale steps per octave", cached),
-                 "stale": ("decode, `--rope-cache stale`", own)}  # fmt: skip
-        for column, mode in modes.items():
-            if column in cells["Llama"]:
-                numbers = (number(cell[column]) if column in cell else "–" for cell in cells.values())
-                rows.append([kind, *mode, *numbers])
-    rows.append(["all", "one pass: lariat", "float64", *over_types(max, "lariat")])
-    rows.append(["all", "one pass: transformers", "float64", *over_types(max, "oracle")])
-    rows.append(["all", "one pass: what a factor wrong by 0.1 % costs at least", "", *over_types(min, "wrong")])
-    rows.append(["default", "standard deviation of the logits", "", *(f"{s:.1f}" for s in spread.values())])
-    return pages.table(["scaling", "mode", "oracle", *FAMILIES], rows)
+        oracle = ("T" if known(kind) else "F") + ", U" * (kind in BY_LENGTH)
+        rows.append([kind, oracle, *(largest(cell.get(mode) for cell in cells.values()) for mode in MODES)])
+    return pages.table(["scaling", "oracles", *MODES.values()], rows)
+
+
+def family_table(table, spread):
+    """A row per family: over all scalings."""
+
+    def over_scalings(family, *columns):
+        return [cells[family].get(column) for cells in table.values() for column in columns]
+
+    rows = []
+    for family in FAMILIES:
+        wrong = min(value for value in over_scalings(family, "wrong") if value is not None)
+        rows.append([family, largest(over_scalings(family, *MODES)), largest(over_scalings(family, "lariat")),
+                     largest(over_scalings(family, "oracle")), number(wrong), f"{spread[family]:.1f}"])  # fmt: skip
+    return pages.table(["family", "largest difference", "lariat to float64", "transformers to float64",
+                        "factor wrong by 0.1 %", "standard deviation"], rows)  # fmt: skip
+
+
+def frequency_summary(rows):
+    """A line per oracle: the largest differences over all settings."""
+    lines = []
+    for oracle, name in (("transformers", "transformers"), ("formula", "the formulas, for types that transformers lacks")):
+        found = [row[3] for row in rows if row[4] == oracle]
+        if found:
+            frequency, factor = (number(max(column)) for column in zip(*found))
+            lines.append(f"- {name}: {len(found)} settings, frequencies equal to {frequency} (relative), attention factors to {factor}")
+    return ";\n".join(lines) + "."
 
 
 def stale_cost(table):
@@ -378,15 +396,15 @@ def main():
     parser.add_argument("--configs", type=Path, nargs="*", default=[], help="folders of more config.json files")
     args = parser.parse_args()
     rows = list(frequency_rows(args.lariat, args.configs))
+    for name, kind, lengths, found, oracle in rows:
+        print(f"{name} ({kind}, {lengths}): frequencies, attention factor", *map(number, found), f"from {oracle}")
     table, spread = measure_logits(args.lariat)
     options = "".join(f" --configs {folder}" for folder in args.configs)
     pages.replace(DOCUMENT, "made", f"    tools/lab/golden/conformance.py --lariat build/lariat{options}\n\n"
-                                    f"made the figures of this page, with {tiny.VERSIONS}.")  # fmt: skip
-    pages.replace(DOCUMENT, "logits", logit_table(table, spread))
+                                    f"made the numbers of logits and frequencies, with {tiny.VERSIONS}.")  # fmt: skip
+    pages.replace(DOCUMENT, "logits", scaling_table(table) + "\n\n" + family_table(table, spread))
     pages.replace(DOCUMENT, "stale", f"The largest difference of a logit is {stale_cost(table)}.")
-    pages.replace(DOCUMENT, "frequencies", pages.table(
-        ["setting", "type", "lengths", "frequencies", "attention factor", "oracle"],
-        [[name, kind, asked, number(found[0]), number(found[1]), oracle] for name, kind, asked, found, oracle in rows]))
+    pages.replace(DOCUMENT, "frequencies", frequency_summary(rows))
     effects = ("cost", "wrong")  # not differences from an oracle
     logits = max(v for cells in table.values() for cell in cells.values() for k, v in cell.items() if k not in effects)
     frequency, factor = (max(row[3][i] for row in rows) for i in (0, 1))

@@ -1,7 +1,7 @@
-"""Tiny Llamas whose weights are stored as published methods store them, in tests/golden/forms (numpy alone).
+"""Tiny Llamas with weights in published quantization formats, in tests/golden/forms (numpy alone).
 
-Each folder's weights are random codes and scales, packed as the method's own code packs them, and multiplied out here
-by the method's formula; "logits" are a forward pass over these floats in float64, "k_proj" is one weight as floats.
+Each folder has random quantized values and scales, packed like the format's original code and dequantized here by its formula;
+"logits" are a float64 forward pass with the dequantized weights, "k_proj" is one weight as floats.
 """
 
 import json
@@ -25,7 +25,7 @@ TYPES = {"F32": "<f4", "F16": "<f2", "I32": "<i4", "I64": "<i8", "U32": "<u4", "
 
 
 def as_bf16(values):
-    """Rounded to bf16 by cutting off."""
+    """Truncates to bf16."""
     return (np.asarray(values, "<f4").view("<u4") & 0xFFFF0000).view("<f4")
 
 
@@ -67,7 +67,7 @@ class Maker:
         self.name, self.tensors, self.floats = name, {}, {}
 
     def scales(self, shape, size, dtype="F16", signed=False):
-        """Positive numbers about `size` that the dtype holds."""
+        """Positive numbers of about `size`, exact in the dtype."""
         values = size * self.rng.uniform(0.5, 1.5, shape) * (self.rng.choice([-1, 1], shape) if signed else 1)
         return as_bf16(values) if dtype == "BF16" else values.astype(TYPES[dtype]).astype("<f4")
 
@@ -142,7 +142,7 @@ def grid(shape, block):
 
 def random_e4m3(maker, shape):
     codes = maker.integers(0, 256, shape)
-    return np.where((codes & 0x7F) >= 0x70, codes & 0x8F, codes)  # no NaN, and not beyond 112
+    return np.where((codes & 0x7F) >= 0x70, codes & 0x8F, codes)  # no NaN, at most 112
 
 
 def fp8():
@@ -199,7 +199,7 @@ def compressed():
 
 
 def pack_rows(codes, bits):
-    """Along the last dimension, the first in the low bits of 32."""
+    """Packs along the last dimension, first value in the low bits of 32."""
     per = 32 // bits
     codes = np.pad(codes, [(0, 0), (0, -codes.shape[1] % per)]).reshape(codes.shape[0], -1, per)
     return (codes << (np.arange(per) * bits)).sum(-1).astype("u4").view("i4")
@@ -252,7 +252,7 @@ def mxfp4_packed():
 
 
 def gptq_parts(m, module, bits, group, kind, version):
-    """kind: sym, eight (what version 2 stores, in a file that does not say so), zero, or order with zeros."""
+    """kind: sym, eight (version 2's layout without its marker), zero, or order with zeros."""
     rows, cols = shape = SHAPES[module]
     codes, of = m.integers(0, 1 << bits, shape), np.arange(cols) // group
     groups = ceil(cols, group)
@@ -304,7 +304,7 @@ def awq():
 
 
 def pack_stream(codes, bits):
-    """A dense stream of bits along each row."""
+    """Packs each row into a dense bit stream."""
     stream = (codes[:, :, None] >> np.arange(bits) & 1).reshape(codes.shape[0], -1).astype("u1")
     return np.packbits(stream, axis=1, bitorder="little").view("<u4")
 

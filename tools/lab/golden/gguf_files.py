@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""tests/golden/gguf/*.gguf: checkpoints and tokenizers of tests/golden as llama.cpp's own converter writes them.
+"""tests/golden/gguf/*.gguf: checkpoints and tokenizers of tests/golden converted by llama.cpp.
 
     tools/lab/golden/gguf_files.py LLAMA_CPP [NAME...]
 
-LLAMA_CPP is the folder of its sources, with convert_hf_to_gguf.py, conversion/ and gguf-py/. Weights keep their dtype;
-the checkpoints have no tokenizer, so their files have no vocabulary, and the tokenizers' have no weights.
+LLAMA_CPP is its source folder, with convert_hf_to_gguf.py, conversion/ and gguf-py/. Weights keep their dtype; files of
+checkpoints have no vocabulary, files of tokenizers have no weights.
 """
 
 import argparse
@@ -18,20 +18,20 @@ from safetensors.torch import load_file, save_file
 from sentencepiece import SentencePieceProcessor
 
 GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden"
-# What a GGUF cannot say of a checkpoint, or the converter does not write, is changed before: the test does likewise.
+# Config changes for settings that GGUF or the converter cannot represent; the test makes the same changes.
 CHECKPOINTS = {name: {} for name in ("llama_gqa", "llama_llama3", "llama_bias", "qwen2", "qwen3_yarn_tied",
                                      "gemma", "phi3", "phi4_mini", "granite", "olmo2", "olmo3", "mixtral",
                                      "deepseek_v2", "deepseek_v3", "gpt_oss", "gpt_oss_mxfp4")}  # fmt: skip
 CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "gemma2": {"query_pre_attn_scalar": 16},
-                # Layers without experts have no place beside others with experts.
+                # GGUF cannot mix layers with and without experts.
                 "qwen3_moe": {"num_hidden_layers": 1, "mlp_only_layers": []},
                 "gemma3": {"query_pre_attn_scalar": 16, "sliding_window_pattern": 6}}  # fmt: skip
-# The converter tells how words are cut by what published tokenizers make of a text.
+# The converter detects pre-tokenizers by the tokens of a published tokenizer.
 TOKENIZERS = {"llama3-mini": "llama-bpe", "qwen-mini": "qwen2", "sp-mini": None}
 
 
 def tokenizer_folder(name, folder):
-    """A tokenizer beside the config of a model that has no weights; -> the config"""
+    """A tokenizer with the config of a model without weights; -> the config"""
     shutil.copytree(GOLDEN / "tokenizers" / name, folder)
     if (folder / "tokenizer.json").exists():
         spec = json.loads((folder / "tokenizer.json").read_text())
@@ -43,14 +43,14 @@ def tokenizer_folder(name, folder):
 
 
 def checkpoint_folder(name, folder):
-    """A checkpoint with the layers that its config has after the change; -> the config"""
+    """A checkpoint with the layers of the changed config; -> the config"""
     config = json.loads((GOLDEN / "checkpoints" / name / "config.json").read_text()) | CHECKPOINTS[name]
     weights = load_file(GOLDEN / "checkpoints" / name / "model.safetensors")
     kept = {key: rows for key, rows in weights.items()
             if "layers." not in key or int(key.split(".")[2]) < config["num_hidden_layers"]}  # fmt: skip
     folder.mkdir()
     save_file(kept, folder / "model.safetensors", {"format": "pt"})
-    # Gemma 3's embedding keeps as many rows as its tokenizer has tokens.
+    # Gemma 3's converter keeps one embedding row per token of the tokenizer.
     vocab = {"model": {"vocab": dict.fromkeys(map(str, range(config["vocab_size"])))}, "added_tokens": []}
     (folder / "tokenizer.json").write_text(json.dumps(vocab))
     return config
@@ -77,7 +77,7 @@ def main():
     parser.add_argument("llama_cpp", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", default=[*CHECKPOINTS, *TOKENIZERS])
     args = parser.parse_args()
-    sys.path[:0] = [str(args.llama_cpp / "gguf-py"), str(args.llama_cpp)]  # its gguf, not the published one
+    sys.path[:0] = [str(args.llama_cpp / "gguf-py"), str(args.llama_cpp)]  # its gguf, not the published package
     import conversion
 
     for name in args.names:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes golden files again: what other programs say, for the tests to compare lariat with (tests/golden/README.md).
+"""Regenerates golden files: results of other programs for comparison with lariat (tests/golden/README.md).
 
     tools/lab/golden/make.py NAME... [--shared DIR]      a checkpoint of tests/golden/checkpoints, or one of --list
     tools/lab/golden/make.py --all [--shared DIR]
 
-What is asked stands in the golden files themselves; a new checkpoint has a row in families.def. DIR holds published
-tokenizers and a model with its text; without it their goldens stay as they are.
+Golden files contain their inputs; a new checkpoint needs a row in families.def. DIR holds published tokenizers and a model with
+its text; without DIR, their goldens stay unchanged.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import texts  # noqa: E402
 MAKERS = (rope.frequencies, rope.rope_logits, rope.growing, models.demo, models.generation, models.score, models.keys,
           models.ties, models.divergence, texts.patterns, texts.roles, texts.stops,
           own_tokenizers.own_tokenizers, forms.forms, blocks.gguf_blocks)  # fmt: skip
-SHARED = (texts.tokenizers, texts.settings, texts.chat_templates, models.perplexity)  # which take the folder, or None
+SHARED = (texts.tokenizers, texts.settings, texts.chat_templates, models.perplexity)  # argument: the folder, or None
 
 
 def main():

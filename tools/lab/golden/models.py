@@ -1,7 +1,7 @@
-"""Goldens of whole models beside the tiny checkpoints: the demo's greedy text and generation_config.json, perplexity,
-divergence, which keys of config.json a family heeds, and who ties its embeddings.
+"""Goldens of whole models besides the tiny checkpoints: the demo's greedy text and generation_config.json, perplexity,
+divergence, which config.json keys each family uses, and tied embeddings.
 
-What is asked stands in the golden files themselves (prompts, files, windows, configs, logits); of keys.json in KEYS.
+Golden files contain their inputs (prompts, files, windows, configs, logits); keys.json uses KEYS.
 """
 
 import copy
@@ -20,13 +20,13 @@ from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageTex
                           GenerationConfig)  # fmt: skip
 
 import tiny
-from families import golden_checkpoints  # of tools/lab, where tiny looks too
+from families import golden_checkpoints  # of tools/lab; tiny adds the path
 
 DEMO = tiny.ROOT / "configs" / "demo"
 
 
 def generated(folder, prompt, count, **options):
-    """Up to `count` ids that generate() writes greedily, and the margins of their scores."""
+    """Up to `count` ids of greedy generate(), with score margins."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     out = model.generate(torch.tensor([prompt]), max_new_tokens=count, output_scores=True, return_dict_in_generate=True,
                          **options)  # fmt: skip
@@ -35,12 +35,12 @@ def generated(folder, prompt, count, **options):
 
 
 def demo():
-    """demo/greedy_200.json: an engine whose logits are off by less than half the smallest margin writes the same."""
+    """demo/greedy_200.json: logit errors below half the smallest margin give the same text."""
     path = tiny.GOLDEN / "demo" / "greedy_200.json"
     golden = tiny.read(path)
     tokenizer = AutoTokenizer.from_pretrained(DEMO)
     prompt = tokenizer(golden["prompt"]).input_ids
-    # The end-of-text token is an ordinary one here.
+    # The end-of-text token is an ordinary token here.
     tokens, margins = generated(DEMO, prompt, len(golden["tokens"]), eos_token_id=None)
     golden |= {"prompt_tokens": prompt, "tokens": tokens, "text": tokenizer.decode(tokens),
                "smallest_margin": min(margins), "smallest_margin_index": margins.index(min(margins)),
@@ -49,7 +49,7 @@ def demo():
 
 
 def sampling(model, file):
-    """The warpers of transformers' logits processors, as numbers; None where it is greedy."""
+    """Parameters of transformers' logits warpers; None for greedy decoding."""
     model.generation_config = GenerationConfig.from_dict(dict(file))
     config, _ = model._prepare_generation_config(None)
     processors = model._get_logits_processor(config, input_ids_seq_length=1, device="cpu")
@@ -80,7 +80,7 @@ def generation():
 
 
 def score():
-    """score.json: ln p of continuations, with the ids of lm-evaluation-harness (TemplateLM._encode_pair)."""
+    """score.json: ln p of continuations, with ids as in lm-evaluation-harness (TemplateLM._encode_pair)."""
     path = tiny.GOLDEN / "score.json"
     golden = tiny.read(path)
     tokenizer = AutoTokenizer.from_pretrained(DEMO)
@@ -103,7 +103,7 @@ def score():
 
 
 def window_losses(model, window, first):
-    """-ln p of window[first:] given all before, float64. In a copy: a model keeps the dynamic scale of a longer window."""
+    """-ln p of window[first:] given the tokens before, float64. Copies the model, which keeps a longer window's dynamic scale."""
     logits = tiny.one_shot(copy.deepcopy(model), window).double()[first - 1 : -1]
     return torch.nn.functional.cross_entropy(logits, torch.tensor(window[first:]), reduction="none")
 
@@ -126,8 +126,8 @@ def chunks(model, tokens, bos, ctx):
 
 
 def perplexity(shared):
-    """demo/perplexity.json, and perplexity.json with its model and text in `shared`, unless that is None. `definitions` of the
-    latter say what each number is; losses in float64 from float32 logits."""
+    """demo/perplexity.json, and perplexity.json with its model and text in `shared` (unless None). `definitions` in the latter
+    explain each number; losses in float64 from float32 logits."""
     measure_perplexity(tiny.GOLDEN / "demo" / "perplexity.json", tiny.ROOT)
     if shared:
         measure_perplexity(tiny.GOLDEN / "perplexity.json", shared)
@@ -167,8 +167,8 @@ def error_of_mean(values):
 
 
 def figures(model, reference, tokens):
-    """What llama.cpp's `llama-perplexity --kl-divergence` defines (engine/eval/measure/divergence.h); the error of the ratio
-    comes from the covariance of both losses."""
+    """The metrics of llama.cpp's `llama-perplexity --kl-divergence` (engine/eval/measure/divergence.h); the ratio's standard error uses
+    the covariance of both losses."""
     ln_p, ln_r = log_softmax(model), log_softmax(reference)
     kl = (np.exp(ln_r) * (ln_r - ln_p)).sum(axis=1)
     rows = np.arange(len(tokens))
@@ -208,7 +208,7 @@ def divergence():
 
 # ---- keys of config.json ----------------------------------------------------------------------------------------
 
-# Of all families, each with a value that no checkpoint has.
+# Keys of all families, each with a value that no checkpoint has.
 KEYS = {
     "hidden_size": 16, "n_embed": 16, "n_embd": 16, "d_model": 16,
     "num_hidden_layers": 1, "n_layer": 1, "n_layers": 1,
@@ -227,9 +227,9 @@ def holder(config):
 
 
 def logits_by_class(folder):
-    """The logits of the checkpoint as its own class makes it; None where it fails or tensors and class do not fit.
+    """Logits of the checkpoint by its own class; None if it fails or tensors do not match the class.
 
-    Tensors of DeepSeek-V3 that predict a further token are in no class of transformers.
+    transformers has no class for DeepSeek-V3's multi-token prediction tensors.
     """
     kind = getattr(transformers, tiny.read(folder / "config.json")["architectures"][0], transformers.MptForCausalLM)
     try:
@@ -243,14 +243,14 @@ def logits_by_class(folder):
         if "model_type" in str(error) or "No such file" in str(error):
             raise
         return None
-    except Exception as error:  # what @strict raises has no common class
+    except Exception as error:  # exceptions of @strict have no common class
         if "Strict" not in type(error).__name__:
             raise
         return None
 
 
 def other_value(key, config):
-    """A value beside the one that the model has."""
+    """A value different from the model's."""
     now, value = holder(config).get(key), KEYS[key]
     if key == "attention_bias" and config["model_type"] == "gpt_neox":
         return False
@@ -260,7 +260,7 @@ def other_value(key, config):
 
 
 def tried_keys(source, folder):
-    """{key: value} that changed logits, tensors or whether it loads, and that left all to the last bit."""
+    """{key: value} that changed logits, tensors or loading, and {key: value} with bitwise identical results."""
     shutil.copytree(source, folder)
     base = logits_by_class(folder)
     assert base is not None, source
@@ -268,7 +268,7 @@ def tried_keys(source, folder):
     for key in KEYS:
         config = tiny.read(source / "config.json")
         if key == "rope_theta" and "rope_parameters" in holder(config):
-            continue  # the one in there wins in every family
+            continue  # the inner value overrides it in every family
         holder(config)[key] = other_value(key, config)
         (folder / "config.json").write_text(json.dumps(config))
         changed = logits_by_class(folder)
@@ -279,7 +279,7 @@ def tried_keys(source, folder):
 
 def keys():
     path, rows = tiny.GOLDEN / "keys.json", []
-    # New ones go behind those that are there.
+    # Appends new names after the existing ones.
     listed = [row["checkpoint"] for row in tiny.read(path)["checkpoints"]]
     listed += [name for name in golden_checkpoints("kKeys") if name not in listed]
     with tempfile.TemporaryDirectory() as name:
@@ -299,7 +299,7 @@ def is_tied(model):
 
 
 def ties_of(config, outer, inner):
-    """Whether head and embedding are one, in a model made from the config and in one loaded without lm_head.weight."""
+    """Whether head and embedding are tied: in a model built from the config, and in one loaded without lm_head.weight."""
     config = config | {"text_config": dict(config["text_config"])}
     for part, value in ((config, outer), (config["text_config"], inner)):
         if value is not None:

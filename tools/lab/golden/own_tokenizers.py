@@ -1,9 +1,9 @@
-"""Tokenizers whose published files come with code: Qwen 1's and GLM-4's vocabularies in tiktoken's format, ChatGLM2's and
-3's SentencePiece. What the packages tiktoken and sentencepiece make of texts, and of a conversation as that code builds it.
+"""Tokenizers published with custom code: Qwen 1's and GLM-4's tiktoken vocabularies, ChatGLM2's and 3's SentencePiece. Encodes
+texts with the packages tiktoken and sentencepiece, and a conversation as built by that code.
 
-{qwen,glm4}-tiktoken-mini hold a vocabulary made here; chatglm-mini.golden.json is of sp-mini's. Patterns and special
-tokens are those of tokenization_qwen.py and qwen_generation_utils.py (Qwen/Qwen-7B-Chat) and tokenization_chatglm.py
-(THUDM/chatglm2-6b, chatglm3-6b, glm-4-9b-chat).
+{qwen,glm4}-tiktoken-mini have a generated vocabulary; chatglm-mini.golden.json uses sp-mini's. Patterns and special tokens are
+from tokenization_qwen.py and qwen_generation_utils.py (Qwen/Qwen-7B-Chat) and tokenization_chatglm.py (THUDM/chatglm2-6b,
+chatglm3-6b, glm-4-9b-chat).
 """
 
 import base64
@@ -23,13 +23,13 @@ PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\
 QWEN = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205))]
 GLM4 = ["<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>", "<|assistant|>",
         "<|observation|>", "<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>"]  # fmt: skip
-# file, class, pattern, specials, what stands in front of a text, normal form
+# file, class, pattern, special tokens, prefix of a text, normal form
 KINDS = {
     "qwen-tiktoken-mini": ("qwen.tiktoken", "QWenTokenizer", PATTERN, QWEN, [], "NFC"),
     "glm4-tiktoken-mini": ("tokenizer.model", "ChatGLM4Tokenizer", PATTERN.replace(r"\p{N}|", r"\p{N}{1,3}|"), GLM4,
                            ["[gMASK]", "<sop>"], None),
 }  # fmt: skip
-# Texts that only this pattern, these tokens or an order of merges among equals tell apart.
+# Texts that distinguish this pattern, these tokens, or the order of equal merges.
 EXTRA = ["it'S it\u2019s it'\u017f 'LLama 'll", "1234567 12 3 \u0663\u0664\u0665\u0666", "<|im_start|>user\nhi<|im_end|>\n<|extra_204|><|extra_205|>",
          "[gMASK]<sop><|user|>\n\u4f60\u597d<|assistant|>", "cafe\u0301 \u1112\u1161\u11ab \ufb01", "ababa abababab aba", " unmergeable unmergeables",
          "\u3000\u3000\u00a0x\u2028y\u0085z", "a\r\n\r\n b \n\n\n c", "!!!\n\n??\r\n.", "\U0001f469\u200d\U0001f469\u200d\U0001f467 \u05e9\u05b8\u05c1", ""]  # fmt: skip
@@ -40,7 +40,7 @@ CHAT = [{"role": "user", "content": "The river, 1234"}, {"role": "assistant", "c
 
 
 def vocabulary():
-    """256 bytes, merges learnt from a page, both ways to make "aba", and a token that no two others make."""
+    """256 bytes, merges learnt from a page, two ways to form "aba", and a token without a merge."""
     ranks = bpe_train((tiny.ROOT / "docs" / "context-extension.md").read_text()[:12000], 500, PATTERN, None)
     for token in (b"ab", b"ba", b"aba", b" unmergeable", "你好".encode()[:4], "你好".encode()):
         ranks.setdefault(token, len(ranks))
@@ -48,7 +48,7 @@ def vocabulary():
 
 
 def texts():
-    """cases.json, EXTRA, and odd mixtures of both."""
+    """cases.json, EXTRA, and random mixtures of both."""
     all_texts = tiny.read(FOLDER / "cases.json") + EXTRA
     rnd = random.Random(11)
     characters = sorted(set("".join(all_texts)))
@@ -57,7 +57,7 @@ def texts():
 
 
 def qwen_chat(encode, specials):
-    """make_context, chat_format chatml."""
+    """make_context with chat_format chatml."""
     start, end, line = specials["<|im_start|>"], specials["<|im_end|>"], encode("\n")
     turns = [{"role": "system", "content": "You are a helpful assistant."}, *CHAT]
     ids = [[start, *encode(m["role"]), *line, *encode(m["content"]), end, *line] for m in turns]
@@ -65,7 +65,7 @@ def qwen_chat(encode, specials):
 
 
 def glm4_chat(encode, specials):
-    """build_single_message for each."""
+    """build_single_message for each message."""
     ids = [[specials[f"<|{m['role']}|>"], *encode("\n"), *encode(m["content"])] for m in CHAT]
     return [specials["[gMASK]"], specials["<sop>"], *sum(ids, []), specials["<|assistant|>"]]
 
@@ -92,7 +92,7 @@ def golden(ranks, name):
 
 
 def chatglm(roles):
-    """ChatGLM2's, or with its roles ChatGLM3's: "sop" and "eop", words too, are tokens right behind a token alone."""
+    """ChatGLM2's, or with roles ChatGLM3's: "sop" and "eop" are special only as a whole token."""
     model = sentencepiece.SentencePieceProcessor(model_file=str(FOLDER / "sp-mini" / "tokenizer.model"))
     names = ["[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", *roles]
     ids = {model.id_to_piece(i): i for i in range(3)} | {name: model.vocab_size() + i for i, name in enumerate(names)}

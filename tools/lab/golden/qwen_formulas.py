@@ -1,6 +1,6 @@
 """Qwen 1's forward pass in float64 numpy, from the formulas of modeling_qwen.py (Qwen/Qwen-7B) alone.
 
-One prefill of n tokens: NTK by n, log-n by position. transformers has no such class, and its twin Qwen2 neither of them.
+One prefill of n tokens: NTK by n, log-n by position. transformers has no such class; its closest class, Qwen2, has neither.
 """
 
 import math
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def alpha(n, seq_length):
-    """get_ntk_alpha."""
+    """get_ntk_alpha of modeling_qwen.py."""
     return max(2 ** math.ceil(math.log2(n / seq_length) + 1) - 1, 1)
 
 
@@ -18,14 +18,14 @@ def norm(x, weight, eps):
 
 
 def rotated(x, angles):
-    """x [heads, n, d], halves of a head turned against each other."""
+    """x [heads, n, d], rotated in half-split pairs."""
     first, second = np.split(x, 2, -1)
     return np.concatenate([first * np.cos(angles) - second * np.sin(angles),
                            second * np.cos(angles) + first * np.sin(angles)], -1)  # fmt: skip
 
 
 def attention(q, k, v):
-    """Causal, q, k, v [heads, n, d]; 256 queries at a time."""
+    """Causal attention, q, k, v [heads, n, d]; 256 queries at a time."""
     out = np.empty_like(q)
     for at in range(0, q.shape[1], 256):
         end = min(at + 256, q.shape[1])
@@ -37,7 +37,7 @@ def attention(q, k, v):
 
 
 def logits(config, weights, tokens):
-    """[n, vocab] of one prefill; `weights` by their published names, float64."""
+    """Logits [n, vocab] of one prefill; `weights` by their published names, float64."""
     n, heads, d = len(tokens), config["num_attention_heads"], config["kv_channels"]
     length, eps = config["seq_length"], config["layer_norm_epsilon"]
     base = float(config["rotary_emb_base"])

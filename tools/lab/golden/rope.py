@@ -1,8 +1,8 @@
-"""RoPE: frequencies, logits under every scaling, and a context that grows, in tests/golden/{rope,growing.json}.
+"""RoPE goldens: frequencies, logits under every scaling, and a growing context, in tests/golden/{rope,growing.json}.
 
-The cases stand in the golden files themselves (name, config and length; tokens): a new one is added there, and these
-functions write what the oracles say. Frequencies and attention factors in float64 are those of rope_formulas.py;
-where transformers has the type, both are asserted to agree.
+Golden files contain their inputs (name, config and length; tokens): add new cases there, and these functions write the oracles'
+results. rope_formulas.py computes frequencies and attention factors in float64; if transformers supports the type, both must
+agree.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ def type_of(config):
 
 
 def known(kind):
-    """Whether transformers has the type."""
+    """Whether transformers supports the type."""
     return kind == "default" or kind in ROPE_INIT_FUNCTIONS
 
 
 def from_transformers(config, length):
-    """(inv_freq, attention_factor) of transformers; Phi-3's default, as Llama's ignores partial_rotary_factor."""
+    """(inv_freq, attention_factor) of transformers; by Phi-3's code, as Llama's ignores partial_rotary_factor."""
     parsed = LlamaConfig(**copy.deepcopy(config))
     kind, plain = parsed.rope_parameters["rope_type"], modeling_phi3.Phi3RotaryEmbedding.compute_default_rope_parameters
     if not known(kind):
@@ -72,7 +72,7 @@ def frequencies():
 
 
 def scaled_model(base, weights, overrides, length):
-    """(model, source, the rotation to run it with); a new model per length, as transformers' dynamic types remember."""
+    """(model, source, rotation to use); a new model per length, as transformers' dynamic types keep state."""
     merged = copy.deepcopy(base | overrides)
     scaling = merged.get("rope_scaling") or merged["rope_parameters"]
     kind, formula = type_of(merged), not known(type_of(merged))
@@ -87,7 +87,7 @@ def scaled_model(base, weights, overrides, length):
     elif partial and kind == "default":
         rotary.inv_freq = modeling_phi3.Phi3RotaryEmbedding.compute_default_rope_parameters(model.config)[0]
     source = "formula" if formula else "partial rotation" if partial else "transformers"
-    # Phi-3's rotation turns as much of a head as there are frequencies; transformers' Llama rotates whole heads only.
+    # Phi-3's rotation supports partial rotary factors; transformers' Llama rotates whole heads only.
     rotation = tiny.llama_rotation(modeling_phi3.apply_rotary_pos_emb) if partial else contextlib.nullcontext()
     return model, source, rotation
 
@@ -116,17 +116,17 @@ def rope_logits():
 
 
 def step_length(length, original, steps):
-    """The length that a scale step stands for: the smallest original * 2^(i / steps) that is not below `length`."""
+    """The length of a scale step: the smallest original * 2^(i / steps) >= `length`."""
     if not steps or length <= original:
         return length
     return next(s for i in itertools.count(1) if (s := original * 2 ** (i / steps)) >= length)
 
 
 def growing_losses(folder, case, steps, tokens):
-    """The losses of a text that transformers' Llama reads token by token in float64.
+    """Losses of transformers' Llama on a text, token by token in float64.
 
-    The cache holds keys before rotation; to be consistent all are rotated with the frequencies of now, stale ones with
-    those that held when they were written. The attention factor is that of now for both (keys carry none).
+    The cache holds unrotated keys; a consistent cache rotates all of them with the current frequencies, a stale one with those at
+    the time of writing. Both use the current attention factor (keys carry none).
     """
     config = tiny.read(folder / "config.json")
     theta, original = config["rope_parameters"]["rope_theta"], config["max_position_embeddings"]

@@ -1,4 +1,4 @@
-"""Every RoPE scaling in float64, written from the formulas alone: no transformers, no float32.
+"""Every RoPE scaling in float64, implemented from the formulas alone: no transformers, no float32.
 
 `rope(config, length)` takes a config.json dictionary and returns (inv_freq, attention_factor) for a sequence of
 `length` tokens. It covers transformers' types and four that transformers lacks: "ntk" (static), "dynamic-yarn",
@@ -26,7 +26,7 @@ def rope(config, length):
         return np.power(base, -exponent)
 
     def stretched(factor):
-        """NTK: the base for which the slowest pair is interpolated by `factor` and the fastest not at all."""
+        """NTK base: interpolates the slowest pair by `factor` and leaves the fastest unchanged."""
         return theta * factor ** (rotary / (rotary - 2))
 
     if kind == "default":
@@ -72,7 +72,7 @@ def given(dictionary, key, default):
 
 def llama3(plain, scaling, original):
     factor, low, high = scaling["factor"], scaling["low_freq_factor"], scaling["high_freq_factor"]
-    turns = original * plain / (2 * math.pi)  # within the original context
+    turns = original * plain / (2 * math.pi)  # rotations within the original context
     smooth = (turns - low) / (high - low)
     blended = (1 - smooth) * plain / factor + smooth * plain
     return np.where(turns < low, plain / factor, np.where(turns > high, plain, blended))

@@ -1,8 +1,8 @@
-"""Tokenizers and chat templates: what HF tokenizers, SentencePiece and transformers make of texts and conversations.
+"""Goldens of tokenizers and chat templates: results of HF tokenizers, SentencePiece and transformers.
 
-The inputs stand in the golden files themselves: small tokenizers and cases.json in tests/golden/tokenizers, patterns,
-changes and settings in their goldens, templates and conversations in chat_templates.json. A new one is added there.
-Cases of the folder `shared` are remade where it is there, and stay as they are where it is not.
+The inputs are in the golden files: small tokenizers and cases.json in tests/golden/tokenizers, patterns, changes and settings in
+their goldens, templates and conversations in chat_templates.json. Add new inputs there. Cases of the folder `shared` are only
+regenerated if the folder is given.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ MODELS = ["sp-mini", "sp-unigram-mini"]  # with a tokenizer.model
 SHARED_JSON = ["tokenizers/llama2-hf", "tokenizers/llama3", "tokenizers/minimind", "tokenizers/qwen2", "tokenizers/qwen3",
                "cases/bloomtok"]  # fmt: skip
 SHARED_MODELS = {"llama": "tokenizers/llama", "stories260K": "models/stories260K"}
-BYTES = ("llama-mini", "gemma-mini", "llama2-hf")  # whose lowest ids are byte tokens
+BYTES = ("llama-mini", "gemma-mini", "llama2-hf")  # tokenizers with byte tokens at the lowest ids
 
 
 # ---- tokenizers -------------------------------------------------------------------------------------------------
 
 
 def random_ids(vocab, count, low=None):
-    """Sequences of ids, some drawn from the lowest `low` (where byte tokens are)."""
+    """Sequences of ids, some drawn from the lowest `low` (byte tokens)."""
     rnd = random.Random(7)
     return [
         [rnd.randrange(low if low and rnd.random() < 0.5 else vocab) for _ in range(rnd.randrange(1, 9))]
@@ -52,7 +52,7 @@ def changed_decodings(texts, decoded):
 def golden_json(tokenizer, texts, pieces=40, low=None):
     spec = json.loads(tokenizer.to_str())
     for token in spec["added_tokens"]:
-        token["normalized"] = False  # tokenizers 0.23 does not skip special tokens that are "normalized" in decoding
+        token["normalized"] = False  # tokenizers 0.23 decodes "normalized" special tokens even when skipping
     reverse = Tokenizer.from_str(json.dumps(spec))
     ids = [tokenizer.encode(text).ids for text in texts]
     samples = [
@@ -63,7 +63,7 @@ def golden_json(tokenizer, texts, pieces=40, low=None):
 
 
 def golden_sentencepiece(file, texts):
-    """The slow ("legacy") LlamaTokenizer: special tokens split the text, every part is encoded on its own."""
+    """The slow ("legacy") LlamaTokenizer: special tokens split the text, each part is encoded separately."""
     model = sentencepiece.SentencePieceProcessor(model_file=str(file))
     names = {model.id_to_piece(i): i for i in range(3)}
 
@@ -83,7 +83,7 @@ def golden_sentencepiece(file, texts):
         return model.decode([i for i in ids if i not in range(3)])
 
     ids = [encode(text) for text in texts]
-    # A byte token for a space in front does not occur; SentencePiece keeps that space, HF strips it.
+    # Excludes a byte token for a leading space; SentencePiece keeps that space, HF strips it.
     space = model.piece_to_id("<0x20>")
     drawn = random_ids(model.vocab_size(), 40, min(259, model.vocab_size()))
     samples = [{"ids": x, "text": decode(x)} for x in drawn if x[0] != space]
@@ -91,7 +91,7 @@ def golden_sentencepiece(file, texts):
 
 
 def tokenizers(shared):
-    """NAME.golden.json of every tokenizer, and variants.json: other components put into that of byte-mini."""
+    """NAME.golden.json of every tokenizer, and variants.json: byte-mini with other components."""
     texts = tiny.read(FOLDER / "cases.json")
     files = {name: FOLDER / name for name in JSON + MODELS}
     if shared:
@@ -116,7 +116,7 @@ def tokenizers(shared):
 
 
 def patterns():
-    """patterns.json: the bytes of each piece that Split cuts a text into, pattern by pattern."""
+    """patterns.json: bytes of each piece that Split cuts from a text, per pattern."""
     golden = tiny.read(FOLDER / "patterns.json")
     for pattern in golden["pieces"]:
         split = pre_tokenizers.Split(Regex(pattern), "isolated")
@@ -125,14 +125,14 @@ def patterns():
     for pattern in golden["refused"]:
         try:
             Regex(pattern)
-        except Exception:  # the binding raises no narrower one
+        except Exception:  # the binding raises no narrower exception
             continue
         raise AssertionError(f"{pattern} is taken")
     tiny.write_lines(FOLDER / "patterns.json", golden)
 
 
 def stopped(tokenizer, case):
-    """-> {"after"}: with how many tokens the text has ended, None for never; {"text"}: what stands before the stop string."""
+    """-> {"after"}: number of tokens at which the text ends, None for never; {"text"}: text before the stop string."""
     ids, stops = case["ids"], case["stop"]
     criteria = StopStringCriteria(tokenizer, stops)
     fits = lambda n: criteria(torch.tensor([ids[:n]]), None).item()  # noqa: E731
@@ -156,7 +156,7 @@ def stopped(tokenizer, case):
 
 
 def stops():
-    """stops.json: where transformers' StopStringCriteria ends a text."""
+    """stops.json: ends of texts by transformers' StopStringCriteria."""
     cases = tiny.read(tiny.GOLDEN / "stops.json")
     tokenizers = {}
     for case in cases:
@@ -171,7 +171,7 @@ def stops():
 
 @contextlib.contextmanager
 def opened(folder, case):
-    """AutoTokenizer of the folder's vocabulary with the case's files beside it."""
+    """AutoTokenizer of the folder's vocabulary with the case's files."""
     with tempfile.TemporaryDirectory() as name:
         path = pathlib.Path(name)
         for file in ("tokenizer.json", "tokenizer.model"):
@@ -185,14 +185,14 @@ def opened(folder, case):
 
 
 def with_settings(folder, case):
-    """The case's texts by AutoTokenizer."""
+    """Encodes the case's texts with AutoTokenizer."""
     with opened(folder, case) as tokenizer:
         ids = [tokenizer(text)["input_ids"] for text in case["texts"]]
         return case | {"ids": ids, "decoded": [tokenizer.decode(x, skip_special_tokens=True) for x in ids]}
 
 
 def roles():
-    """roles.json: the special tokens that a template may print, of the files or of the tokenizer's class."""
+    """roles.json: special tokens available to a template, from the files or the tokenizer's class."""
     cases = tiny.read(FOLDER / "roles.json")
     for case in cases:
         with opened(FOLDER / case["base"], case) as tokenizer:
@@ -201,7 +201,7 @@ def roles():
 
 
 def settings(shared):
-    """settings.json: ids under the settings that stand beside a vocabulary."""
+    """settings.json: ids under tokenizer settings stored next to a vocabulary."""
     cases = tiny.read(FOLDER / "settings.json")
     for i, case in enumerate(cases):
         root = shared if case["base"].startswith("cases/") else FOLDER
@@ -212,11 +212,11 @@ def settings(shared):
 
 # ---- chat templates ---------------------------------------------------------------------------------------------
 
-THINKING = ("qwen3", "smollm3", "granite")  # rendered with enable_thinking and thinking as well
+THINKING = ("qwen3", "smollm3", "granite")  # also rendered with enable_thinking and thinking
 
 
 def refusal(error):
-    """What raise_exception says, "" for whatever else is raised."""
+    """Message of raise_exception; "" for any other exception."""
     return {"error": str(error) if type(error) is jinja2.exceptions.TemplateError else ""}
 
 
@@ -227,7 +227,7 @@ def render(source, messages, prompt, variables):
         texts, _ = chat_template_utils.render_jinja_template(
             [messages], chat_template=source, add_generation_prompt=prompt, **variables)  # fmt: skip
         return {"text": texts[0]}
-    except Exception as error:  # whatever Python raises is a refusal
+    except Exception as error:  # any Python exception is a refusal
         return refusal(error)
 
 
@@ -238,7 +238,7 @@ def variants_of(thinking):
 
 
 def shared_cases(shared, conversations):
-    """By the checksum of the text and of the ids, as the templates of these checkpoints are not ours to store."""
+    """Checksums of texts and ids, as these templates are not ours to store."""
     cases = []
     for file in sorted(shared.glob("*/*/tokenizer_config.json")):
         tokenizer = AutoTokenizer.from_pretrained(file.parent)

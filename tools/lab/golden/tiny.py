@@ -37,7 +37,7 @@ def read(path):
 
 
 def write_lines(path, value, *first_keys):
-    """JSON without spaces, with a line of its own for every object that begins with one of `first_keys`."""
+    """JSON without spaces, with a separate line for every object that begins with one of `first_keys`."""
     text = json.dumps(value, separators=(",", ":"))
     for key in first_keys:
         text = text.replace(f'{{"{key}":', f'\n{{"{key}":')
@@ -45,13 +45,13 @@ def write_lines(path, value, *first_keys):
 
 
 def write_cases(path, head, cases):
-    """One case per line, so that a change of one is a change of one line."""
+    """One case per line, so a changed case is a changed line."""
     lines = ",\n".join(json.dumps(case) for case in cases)
     path.write_text(f"{json.dumps(head)[:-1]}{', ' if head else ''}\"cases\": [\n{lines}\n]}}\n")
 
 
 def read_weights(folder):
-    """All tensors of a checkpoint's folder: of one file, or of its shards."""
+    """All tensors of a checkpoint folder: one file or shards."""
     return {name: rows for file in sorted(folder.glob("model*.safetensors")) for name, rows in load_file(file).items()}
 
 
@@ -77,10 +77,10 @@ def save_weights(folder, weights, shards=1):
 
 
 def split_rows(packed, config):
-    """InternLM2's wqkv, Baichuan's W_pack, ChatGLM's query_key_value or Qwen 1's c_attn as q, k and v.
+    """Splits InternLM2's wqkv, Baichuan's W_pack, ChatGLM's query_key_value or Qwen 1's c_attn into q, k and v.
 
-    wqkv has one block of rows for each KV head: its query heads, its key, its value; query_key_value without groups one
-    for each head. The others have q, k, v one below the other.
+    wqkv has one block of rows per KV head (query heads, key, value); query_key_value without groups one per head. The others
+    stack q, k and v.
     """
     if config["model_type"] in ("baichuan", "qwen"):
         return packed.chunk(3)
@@ -99,7 +99,7 @@ INTERNLM2_NAMES = {"tok_embeddings": "embed_tokens", "attention.wo": "self_attn.
                    "attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
                    "feed_forward.w1": "mlp.gate_proj", "feed_forward.w3": "mlp.up_proj",
                    "feed_forward.w2": "mlp.down_proj"}  # fmt: skip
-# Names of files with a code of their own, and those of the twin in transformers; the projections of q, k and v are one.
+# Tensor names of models with custom code -> names of the equivalent class in transformers; q, k and v are fused.
 OWN_NAMES = {
     "chatglm": {"transformer.embedding.word_embeddings": "model.embed_tokens", "transformer.output_layer": "lm_head",
                 "transformer.encoder.final_layernorm": "model.norm", "transformer.encoder.layers": "model.layers",
@@ -110,12 +110,12 @@ OWN_NAMES = {
              "attn.c_attn": "self_attn.q_proj", "mlp.w1": "mlp.up_proj", "mlp.w2": "mlp.gate_proj",
              "mlp.c_proj": "mlp.down_proj"},
 }  # fmt: skip
-# Image models by the model_type of their file: the text model under its own name.
+# Image models by the model_type of their file -> model_type of the text model.
 TEXT_MODELS = {"mistral3": "ministral3", "llava": "llama", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3"}
 
 
 def twin_of_chatglm(config):
-    """ChatGLM2 (by the version that wrote its files) divides positions by rope_ratio, later ones multiply the base."""
+    """ChatGLM2 (by the version that wrote its files) divides positions by rope_ratio, later versions multiply the base."""
     ratio, divides = config.get("rope_ratio", 1), config["transformers_version"] == "4.27.1"
     rope = {"rope_type": "linear", "factor": ratio} if divides else {"rope_type": "default"}
     groups = config["multi_query_group_num"] if config["multi_query_attention"] else config["num_attention_heads"]
@@ -129,7 +129,7 @@ def twin_of_chatglm(config):
 
 
 def twin_of_qwen(config):
-    """What Qwen 1 is up to seq_length, by either spelling; intermediate_size counts gate and up together."""
+    """Equivalent of Qwen 1 up to seq_length, in either spelling; intermediate_size counts gate and up together."""
     pick = lambda *keys: next(config[key] for key in keys if key in config)  # noqa: E731
     heads = pick("num_attention_heads", "n_head")
     return {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "rms_norm_eps": config["layer_norm_epsilon"],
@@ -141,10 +141,10 @@ def twin_of_qwen(config):
 
 
 def text_config(config, head_norms=True):
-    """The text model of a config.json under the name by which transformers knows it.
+    """The text model of a config.json under its name in transformers.
 
-    What transformers lacks is a Llama (MiniMind with norms of q and k: a Qwen3); of an image model this is its text
-    part, which positions of text rotate as plain RoPE does.
+    Models missing in transformers become a Llama (MiniMind with q and k norms: a Qwen3); an image model becomes its text part,
+    whose text positions give plain RoPE.
     """
     kind, own = config["model_type"], dict(config)
     if kind in OWN_NAMES:
@@ -160,9 +160,9 @@ def text_config(config, head_norms=True):
         own["attention_bias"] = kind == "internlm" and config["bias"]
         kind = "llama"
     elif kind == "phi3" and (config.get("rope_scaling") or {}).get("type") == "su":
-        own["rope_scaling"] = config["rope_scaling"] | {"type": "longrope"}  # which Phi3Config takes it for
+        own["rope_scaling"] = config["rope_scaling"] | {"type": "longrope"}  # Phi3Config's name for it
     elif kind == "gpt_oss":
-        own.pop("quantization_config", None)  # of floats that text_weights makes
+        own.pop("quantization_config", None)  # text_weights makes floats
     if kind != config["model_type"]:
         for key in ("auto_map", "text_config", "vision_config"):
             own.pop(key, None)
@@ -171,7 +171,7 @@ def text_config(config, head_norms=True):
 
 
 def text_weights(config, weights):
-    """The tensors of a folder under the names that the text model has in transformers."""
+    """The tensors of a folder under the text model's names in transformers."""
     kind, weights = config["model_type"], dict(weights)
     if kind in OWN_NAMES:
         for theirs, ours in OWN_NAMES[kind].items():
@@ -196,12 +196,12 @@ def text_weights(config, weights):
 
 
 def as_transformers(config, weights):
-    """A folder's text model as transformers knows it: (config, weights)."""
+    """A folder's text model for transformers: (config, weights)."""
     return text_config(config, any("q_norm" in name for name in weights)), text_weights(config, weights)
 
 
 def load(folder, dtype, rounded=torch.float32):
-    """transformers' text model of a checkpoint's folder, its weights rounded to `rounded`, computing in `dtype`."""
+    """transformers' text model of a checkpoint folder, weights rounded to `rounded`, computing in `dtype`."""
     config, weights = as_transformers(read(folder / "config.json"), read_weights(folder))
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "config.json").write_text(json.dumps(config))
@@ -220,12 +220,12 @@ EMBEDDINGS = ("embed_tokens", "embed_in", "word_embeddings.", "wte")
 def build(config, seed):
     """A float32 model of `config` with random weights that make every tensor matter and spread the logits well.
 
-    Norm weights scatter around 1 (q_norm and k_norm around 1.5) and biases around 0, so that forgetting one of them
-    shows; so does the correction of DeepSeek-V3's routers, a buffer. Weights are drawn in sorted name order from one
-    generator: the same seed gives the same checkpoint.
+    Norm weights scatter around 1 (q_norm and k_norm around 1.5) and biases around 0, so omitting any of them shows; likewise the
+    router correction of DeepSeek-V3, a buffer. Weights are drawn in sorted name order from one generator: equal seeds give equal
+    checkpoints.
     """
     config = AutoConfig.for_model(**copy.deepcopy(config)) if isinstance(config, dict) else copy.deepcopy(config)
-    options = dict(dtype=torch.float32, attn_implementation="eager")  # else buffers are rounded to config.dtype
+    options = dict(dtype=torch.float32, attn_implementation="eager")  # otherwise buffers are rounded to config.dtype
     model = AutoModelForCausalLM.from_config(config, **options).eval()
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in sorted(model.named_parameters()):
@@ -248,9 +248,9 @@ def build(config, seed):
 
 
 def as_published(model):
-    """`model`, its experts run one by one, doing what transformers reads and does not do.
+    """`model` with experts run one by one and options that transformers reads and ignores.
 
-    That is MPT's alibi_bias_max: there it is always 8.
+    Currently MPT's alibi_bias_max: transformers always uses 8.
     """
     model.config._experts_implementation = "eager"
     if model.config.model_type == "mpt":
@@ -275,7 +275,7 @@ def one_shot(model, tokens):
 
 @contextlib.contextmanager
 def in_double(model):
-    """Runs a model with norms like Llama's in float64, where transformers norms and weighs in float32 all the same."""
+    """Runs a model with Llama-like norms in float64; transformers otherwise normalizes in float32."""
     for norm in (part for part in model.modules() if type(part).__name__.endswith("RMSNorm")):
         norm.forward = lambda x, m=norm: m.weight * x / (x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon).sqrt()
     with mock.patch.object(torch.nn.functional, "softmax", lambda x, dim, dtype: x.softmax(dim)):
@@ -283,7 +283,7 @@ def in_double(model):
 
 
 def rotate_in_double(model, frequencies):
-    """Puts angles in float64 into a model's rotary embedding; frequencies: layer type -> (inv_freq, attention factor)."""
+    """Makes a model's rotary embedding use float64 angles; frequencies: layer type -> (inv_freq, attention factor)."""
 
     def rotary(x, position_ids, layer_type=None):
         inv_freq, factor = frequencies(layer_type)
@@ -295,9 +295,9 @@ def rotate_in_double(model, frequencies):
 
 
 def greedy(model, prompt, count, least=0.0):
-    """`count` argmax continuations of `prompt` (a fresh forward pass per token) and the smallest top-1 margin.
+    """`count` argmax continuations of `prompt` (one forward pass per token) and the smallest top-1 margin.
 
-    Fewer where a margin is below `least`.
+    Fewer if a margin is below `least`.
     """
     tokens, margin = list(prompt), math.inf
     for _ in range(count):
@@ -310,10 +310,10 @@ def greedy(model, prompt, count, least=0.0):
 
 
 def router_gap(router, logits):
-    """How far each token's choice of experts is from another one: the last chosen score less the first not chosen.
+    """Margin of each token's expert choice: the last chosen score minus the first rejected one.
 
-    logits: [tokens, experts], the router's. Scores are what it chooses by, DeepSeek's groups first: the logits, whose
-    order softmax keeps, or DeepSeek-V3's corrected sigmoids.
+    logits: [tokens, experts] of the router. Scores: DeepSeek's groups first; the logits (softmax keeps their order), or
+    DeepSeek-V3's corrected sigmoids.
     """
     groups, kept = getattr(router, "num_group", None), getattr(router, "topk_group", None)
     if hasattr(router, "e_score_correction_bias"):
@@ -335,7 +335,7 @@ def router_gap(router, logits):
 
 
 def router_gaps(model, tokens):
-    """The smallest router_gap of all layers for each of `tokens`: [tokens]; infinite without experts."""
+    """Smallest router_gap over all layers for each of `tokens`: [tokens]; infinite without experts."""
     gaps = [torch.full([len(tokens)], math.inf)]
     routers = [part for part in model.modules() if type(part).__name__.lower().endswith("topkrouter")]
     hooks = [part.register_forward_hook(lambda part, _, output: gaps.append(router_gap(part, output[0].float())))

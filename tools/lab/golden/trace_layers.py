@@ -1,7 +1,7 @@
-"""What every layer makes of a text, by transformers: the tensors of checkpoints/NAME/trace.safetensors.
+"""Per-layer results of transformers: the tensors of checkpoints/NAME/trace.safetensors.
 
-Float32 [tokens, width] tensors, called as `lariat logits --trace` calls them (models/trace.h). Latent attention
-(DeepSeek) has no q, k and v that every implementation would form: those are left out.
+Float32 [tokens, width] tensors with the names of `lariat logits --trace` (models/trace.h). Latent attention (DeepSeek) is
+skipped: not every implementation forms its q, k and v.
 """
 
 import importlib
@@ -14,7 +14,7 @@ TRACED = 24  # tokens
 
 
 def scores_max(q, k, mask, scaling, softcap):
-    """The largest score that each query head of each token sees, of q [heads, tokens, head_dim]: [tokens, heads]."""
+    """Maximum score per query head and token, from q [heads, tokens, head_dim]: [tokens, heads]."""
     k = k.repeat_interleave(q.shape[0] // k.shape[0], dim=0)
     scores = scaling * q @ k.transpose(1, 2)
     if softcap is not None:
@@ -23,13 +23,13 @@ def scores_max(q, k, mask, scaling, softcap):
 
 
 def rows(heads):
-    """The heads [1, heads, tokens, head_dim] of each token side by side."""
+    """Concatenates the heads [1, heads, tokens, head_dim] of each token."""
     return heads[0].transpose(0, 1).flatten(1)
 
 
 def parts(model):
-    """What computes attention, feed_forward and output of each layer: [(modules by name), ...]."""
-    if model.config.model_type == "bloom":  # whose blocks add the residual within
+    """Modules that compute attention, feed_forward and output of each layer: [(modules by name), ...]."""
+    if model.config.model_type == "bloom":  # blocks add the residual inside
         return [dict(attention=x.self_attention.dense, feed_forward=x.mlp.dense_4h_to_h, output=x)
                 for x in model.transformer.h]  # fmt: skip
     return [dict(attention=getattr(x, "self_attn", None) or x.attention, feed_forward=x.mlp, output=x)
@@ -62,7 +62,7 @@ def trace(model, tokens):
     def seen_attend(layer, q, k, v, mask, scaling, softcap=None, **kwargs):
         name = f"layers.{layer.layer_idx}"
         if not latent:
-            found[f"{name}.q"] = rows(unrotated.pop() if unrotated else q)  # a layer without RoPE rotates nothing
+            found[f"{name}.q"] = rows(unrotated.pop() if unrotated else q)  # layers without RoPE have no rotated q
             found[f"{name}.k"], found[f"{name}.v"] = rows(k), rows(v)
         found[f"{name}.scores_max"] = scores_max(q[0], k[0], mask[0, 0], scaling, softcap)
         return attend(layer, q, k, v, mask, scaling=scaling, softcap=softcap, **kwargs)

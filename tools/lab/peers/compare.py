@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""lariat beside its peers: the same shape, dtype and threads, measured in turns, as one markdown table.
+"""Compares lariat with other engines: same shape, dtype and threads, in alternating runs, as one Markdown table.
 
     tools/lab/peers/compare.py --lariat build/lariat --config configs/tinyllama-1.1b.json --dtypes bf16,q8,q4 \\
         --peer llama.cpp=/path/llama-bench --gguf bf16=m-bf16.gguf --gguf q8=m-q8_0.gguf --gguf q4=m-q4_0.gguf
 
-Without --config and --model lariat opens the GGUF files too: --dtypes Q4_K_M --gguf Q4_K_M=m-q4_k_m.gguf.
+Without --config and --model, lariat opens the GGUF files too: --dtypes Q4_K_M --gguf Q4_K_M=m-q4_k_m.gguf.
 
 Builds and downloads nothing. A peer is a program with llama-bench's options and JSON (llama.cpp, ik_llama.cpp);
-peers are optional and may be several. A peer's own options follow its path: --peer "ik=/path/llama-bench -rtr 1".
---transformers PYTHON, one with torch and transformers, adds those (transformers_bench.py) for weights that are floats.
-Every round runs each program once, one after the other, so that what else the machine does falls on all of them; medians
-are over rounds. A peer that dies is not run again and stands in the table with its exit code. lariat measures the
-machine's limits (read bandwidth, products in registers) in the same runs.
+peers are optional and may be several. Options of a peer follow its path: --peer "ik=/path/llama-bench -rtr 1".
+--transformers PYTHON (with torch and transformers) adds transformers (transformers_bench.py) for float weights.
+Each round runs every program once, so other load on the machine affects all of them; medians are over rounds. A failed peer is
+not run again; the table shows its exit code. lariat measures the machine's limits (read bandwidth, in-register GEMM) in the same
+runs.
 
-The two cores of a virtual machine may share one core complex, and its path to memory, or have one each, and the host
-changes that at any moment. With --probe build/core_hop, the cores are asked before and after each run; one that began and
-ended in different places is done again, and the table has a row for each place.
+The two cores of a virtual machine may share a core complex and its memory path, or not, and the host may change this at any time.
+With --probe build/core_hop, the placement is tested before and after each run; a run with a change is repeated, and the table has
+one row per placement.
 
-With --docs FILE the table replaces what stands between the lines `<!-- compare -->` and `<!-- /compare -->` there
-(--mark: another word), and is added with them where they are missing.
+With --docs FILE the table replaces the lines between `<!-- compare -->` and `<!-- /compare -->` (--mark: another word); missing
+marks are appended.
 """
 import argparse
 import json
@@ -34,8 +34,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import pages  # noqa: E402
 
 FLOATS = ("f32", "bf16", "f16")
-NEAR_NS = 80  # a hop within a core complex takes 15 to 30 ns, one to another complex 150
-TRIES = 4     # of a run during which the cores changed places
+NEAR_NS = 80  # a hop within a core complex takes 15 to 30 ns, to another complex 150
+TRIES = 4  # attempts per run, if the cores move during it
 
 
 def fail(message):
@@ -54,7 +54,7 @@ def named(values, option):
 
 
 class Died(Exception):
-    """How a program ended (its exit code, or the signal that killed it), and a line that says so."""
+    """Exit of a program (its exit code, or the signal that killed it), and a line about it."""
 
 
 def run_json(command):
@@ -84,7 +84,7 @@ def lariat_once(args, dtype, depth):
 
 
 def peer_once(program, model, args, depth):
-    """llama-bench -o json: one object per test, with n_prompt, n_gen and avg_ts. It measures no limits."""
+    """llama-bench -o json: one object per test, with n_prompt, n_gen and avg_ts; no limits."""
     def run(prompt, gen, *depth_options):
         return run_json([*shlex.split(program), "-m", model, "-t", str(args.threads), "-p", str(prompt), "-n", str(gen),
                          "-r", "1", "-o", "json", *depth_options])
@@ -92,7 +92,7 @@ def peer_once(program, model, args, depth):
     try:
         tests = run(args.prompt, args.gen, *(["-d", str(depth)] if depth > 0 else []))
     except Died as death:
-        # ik_llama.cpp's has -gp instead: it decodes behind a prompt, and counts only that. Of prefill it has none.
+        # ik_llama.cpp only has -gp: it decodes after a prompt and counts only decoding; prefill is unsupported.
         if depth == 0 or args.prompt > 0 or "argument: -d" not in death.args[1]:
             raise
         return {"tg": run(0, 0, "-gp", f"{depth},{args.gen}")[0]["avg_ts"]}, {}
@@ -100,7 +100,7 @@ def peer_once(program, model, args, depth):
 
 
 def programs(args, dtype, depth):
-    """-> {name: what runs it once} of all that take these weights"""
+    """-> {name: function for one run} of all programs that support these weights"""
     runs = {"lariat": lambda: lariat_once(args, dtype, depth)}
     for name, program in args.peers.items():
         if name == "transformers" and dtype in FLOATS:
@@ -111,7 +111,7 @@ def programs(args, dtype, depth):
 
 
 def place(args):
-    """Where the two cores are to each other: "near", "far", or "" when nobody asks."""
+    """Placement of the two cores: "near", "far", or "" without a probe."""
     if not args.probe:
         return ""
     done = subprocess.run([args.probe], capture_output=True, text=True)
@@ -121,7 +121,7 @@ def place(args):
 
 
 def in_one_place(args, run):
-    """-> what run() returns, and where the cores were; "moved" if they never stayed."""
+    """-> result of run() and the placement of the cores; "moved" if they never stayed."""
     for _ in range(TRIES):
         before = place(args)
         result = run()
@@ -131,7 +131,7 @@ def in_one_place(args, run):
 
 
 def measure(args):
-    """-> {(program, dtype, depth, test, place): [tokens per second]}, {(dtype, name, place): best limit},
+    """-> {(program, dtype, depth, test, placement): [tokens per second]}, {(dtype, name, placement): best limit},
     {(program, dtype, depth): how it died}"""
     speeds, limits, deaths = {}, {}, {}
 
@@ -168,7 +168,7 @@ def cell(args, rates, death):
 
 
 def row(args, speeds, deaths, key, name):
-    """The cells of a row, or None where nobody has a figure. key: (dtype, depth, test, place)"""
+    """Cells of a row; None without any figure. key: (dtype, depth, test, placement)"""
     died = [deaths.get((program, *key[:2])) for program in ("lariat", *args.peers)]
     ours, *theirs = [speeds.get((program, *key)) for program in ("lariat", *args.peers)]
     if not ours and not any(theirs):
@@ -217,7 +217,7 @@ def commit():
 
 
 def without_folders(word):
-    """NAME=/some/where/program -x 1 -> NAME=program -x 1; lariat's own paths are relative and stay."""
+    """NAME=/some/where/program -x 1 -> NAME=program -x 1; lariat's own relative paths stay."""
     name, equals, path = word.rpartition("=")
     first, space, rest = path.partition(" ")
     return name + equals + (os.path.basename(first) if os.path.isabs(first) else first) + space + rest
@@ -236,9 +236,9 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lariat", required=True, help="our program")
     parser.add_argument("--model", help="a checkpoint folder")
-    parser.add_argument("--config", help="a config.json to build a random model from")
+    parser.add_argument("--config", help="config.json of a random model")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PROGRAM", help="a llama-bench")
-    parser.add_argument("--transformers", metavar="PYTHON", help="adds transformers: a Python that has it")
+    parser.add_argument("--transformers", metavar="PYTHON", help="Python with transformers, to compare with it")
     parser.add_argument("--gguf", action="append", default=[], metavar="DTYPE=FILE",
                         help="the peers' model; without --model and --config also lariat's")
     parser.add_argument("--dtypes", default="bf16,q8,q4", help="of f32,bf16,f16,q8,q4; of GGUFs any names")
@@ -247,9 +247,9 @@ def arguments():
     parser.add_argument("--gen", type=int, default=64)
     parser.add_argument("--depths", default="0", help="context already in the cache, comma-separated")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--probe", help="build/core_hop: tell runs with near cores from runs with far ones")
-    parser.add_argument("--mark", default="compare", help="the word of the lines that the table goes between")
-    parser.add_argument("--docs", help="a markdown file to put the table into")
+    parser.add_argument("--probe", help="build/core_hop: separate runs with near and far cores")
+    parser.add_argument("--mark", default="compare", help="name of the table's marks")
+    parser.add_argument("--docs", help="Markdown file for the table")
     args = parser.parse_args()
     if args.model and args.config:
         fail("give --model DIR or --config FILE, not both")

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Perplexity of a growing context in transformers: what `lariat perplexity --method growing` measures, with its cache.
+"""Perplexity of a growing context in transformers: the metric of `lariat perplexity --method growing`, with its cache.
 
     tools/lab/peers/growing_transformers.py --model MODEL --file TEXT --ctx 16384 --step 32 --rope-type dynamic --factor 2
 
-The text (after a BOS where the tokenizer adds one) is read once from its first token on, --step tokens per forward pass,
-float32 on CPU, through a DynamicCache, until the context holds --ctx tokens. Every token is scored once, by the logits of
-the pass that reads the one before it: from what the cache holds at that moment. With --max-tokens of n times --ctx, n
-stretches of the text are read so, each from an empty cache.
+Reads the text once (after a BOS if the tokenizer adds one), --step tokens per forward pass, float32 on CPU, through a
+DynamicCache, until the context holds --ctx tokens. Each token is scored once, by the logits of the pass with the previous token,
+so with the cache at that moment. With --max-tokens of n times --ctx, reads n stretches of the text, each from an empty cache.
 
-transformers 5.23 computes the frequencies of "dynamic" anew in every pass that is longer than all before (dynamic_rope_update,
-modeling_rope_utils.py) and turns the new keys by them. DynamicCache holds keys that are turned already, and nothing turns
-them again: those of earlier passes stay as they were. "frequency_updates" in the output counts the passes that changed them.
+transformers 5.23 recomputes the frequencies of "dynamic" in every pass that is longer than all before (dynamic_rope_update,
+modeling_rope_utils.py) and rotates new keys by them. DynamicCache holds rotated keys, which are never re-rotated: keys of earlier
+passes become stale. "frequency_updates" in the output counts the passes that changed the frequencies.
 """
 import argparse
 import json
@@ -23,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Dynami
 
 
 def read_tokens(args):
-    """-> one list of args.ctx ids for each stretch"""
+    """-> one list of args.ctx ids per stretch"""
     tokenizer = AutoTokenizer.from_pretrained(**source(args.model))
     with open(args.file, encoding="utf-8") as file:
         text = file.read(32 * max(args.ctx, args.max_tokens))  # a token of prose has 4 or 5 characters
@@ -46,9 +45,9 @@ def load_model(args):
 
 
 def grow(model, tokens, step, losses):
-    """Appends the loss of every token but the first; -> passes that changed the frequencies."""
+    """Appends the loss of every token except the first; -> number of passes that changed the frequencies."""
     rotary, cache, updates = model.model.rotary_emb, DynamicCache(config=model.config), 0
-    for begin in range(0, len(tokens) - 1, step):  # the last token is predicted and not read
+    for begin in range(0, len(tokens) - 1, step):  # the last token is predicted, not read
         end, before = min(begin + step, len(tokens) - 1), rotary.inv_freq.clone()
         logits = model(torch.tensor([tokens[begin:end]]), past_key_values=cache, use_cache=True).logits[0]
         losses += torch.nn.functional.cross_entropy(
@@ -61,7 +60,7 @@ def grow(model, tokens, step, losses):
 
 
 def summary(args, stretches, updates):
-    losses = torch.tensor(stretches, dtype=torch.float64)  # [stretches, ctx - 1]: of the positions from 1 on
+    losses = torch.tensor(stretches, dtype=torch.float64)  # [stretches, ctx - 1], from position 1 on
     nll, mean = losses.sum().item(), losses.mean().item()
     edges = [i * args.ctx // args.buckets for i in range(args.buckets + 1)]
     positions = []
@@ -84,10 +83,10 @@ def main():
     parser.add_argument("--ctx", type=int, default=16384, help="tokens of the whole context (default: %(default)s)")
     parser.add_argument("--step", type=int, default=32, help="tokens per forward pass (default: %(default)s)")
     parser.add_argument("--rope-type", help="dynamic, yarn, linear, default (default: the model's own)")
-    parser.add_argument("--factor", type=float, default=2.0, help="of the scaling (default: %(default)s)")
+    parser.add_argument("--factor", type=float, default=2.0, help="scaling factor (default: %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=0, help="n times --ctx: n stretches (default: one)")
-    parser.add_argument("--buckets", type=int, default=32, help="of positions (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: every core (default: %(default)s)")
+    parser.add_argument("--buckets", type=int, default=32, help="number of position buckets (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: all cores (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args()
     if args.threads:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How long each kernel of a program runs on the GPU, by ncu (Nsight Compute).
+"""Run time of each kernel of a program on the GPU, by ncu (Nsight Compute).
 
     tools/lab/peers/kernel_times.py [--last N] PROGRAM ARGUMENT...
 
-Runs the program under ncu and prints, of its last N launches (default 200), for each kernel: launches, the median time, its
-share of the time of all, and what it read from memory per second. Times are of kernels that run alone, one after another.
+Runs the program under ncu and prints for each kernel in its last N launches (default 200): launches, median time, share of the
+total time, and memory read throughput. Kernels run one at a time.
 """
 import csv
 import re

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Position methods beside their authors' own code: logits of one random Llama, token by token, as a Markdown table.
+"""Compares position methods with their authors' code: logits of a random Llama, token by token, as a Markdown table.
 
-    mkdir theirs && cd theirs       # in brackets: the commits that the table in docs/context-extension.md is of
+    mkdir theirs && cd theirs       # in brackets: the commits of the table in docs/context-extension.md
     git clone https://github.com/datamllab/LongLM               # cdbbb06
     git clone https://github.com/HKUNLP/ChunkLlama              # 2add4d7
     git clone https://github.com/HKUNLP/STRING                  # 216cc2f
@@ -10,11 +10,11 @@
     git clone https://github.com/Glaciohound/LM-Infinite        # a0ce64c
     tools/lab/peers/methods_published.py --lariat build/lariat --checkouts theirs
 
-The attention forwards (and cache classes) of these checkouts run as they are, in float32 on a CPU, between the norms and
-MLPs of transformers' Llama. What they import and is not there is stood in for: flash-attn by its definition in plain
-PyTorch, the rotary embedding of transformers 4 (its angles in double here), names that transformers 5 moved or dropped.
-Fails unless they agree with lariat to 1e-5 of the largest logit where they should, and do not where a reason is given;
-"one off" is the same comparison with lariat's window one larger. Needs torch and transformers 5.
+The unmodified attention forwards (and cache classes) of these checkouts run in float32 on a CPU, between the norms and MLPs of
+transformers' Llama. Stubs replace missing imports: flash-attn by its definition in PyTorch, the rotary embedding of transformers 4
+(angles in double here), names that transformers 5 moved or removed. Fails unless they agree with lariat to 1e-5 of the largest
+logit, or differ where a reason is given; "one off" is the same comparison with lariat's window one larger. Needs torch and
+transformers 5.
 """
 import argparse
 import contextlib
@@ -45,7 +45,7 @@ TOLERANCE = 1e-5
 
 
 def flash(q, k, v, dropout=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), return_attn_probs=False):
-    """flash_attn_func, of [batch, tokens, heads, head_dim]; the last query stands at the last key."""
+    """flash_attn_func on [batch, tokens, heads, head_dim]; the last query has the last key's position."""
     k, v = (x.repeat_interleave(q.shape[2] // x.shape[2], 2) for x in (k, v))
     scores = torch.einsum("bihd,bjhd->bhij", q, k) * (softmax_scale or q.shape[-1] ** -0.5)
     distance = torch.arange(k.shape[1] - q.shape[1], k.shape[1])[:, None] - torch.arange(k.shape[1])
@@ -58,7 +58,7 @@ def flash(q, k, v, dropout=0.0, softmax_scale=None, causal=False, window_size=(-
 
 
 class Rotary(torch.nn.Module):
-    """LlamaRotaryEmbedding of transformers 4: of positions, or of the first seq_len in a shape with two more ones."""
+    """LlamaRotaryEmbedding of transformers 4: for positions, or the first seq_len in a shape with two more ones."""
 
     def __init__(self, slower=1):
         super().__init__()
@@ -80,18 +80,18 @@ def stand_in(name, **names):
 
 
 def prepare(checkouts):
-    """Makes their imports work."""
+    """Stubs for the imports of the checkouts."""
     for name in CHECKOUTS:
         if not (checkouts / name).is_dir():
             sys.exit(f"methods_published: error: {checkouts / name}: no such checkout; clone it as --help says")
         sys.path.append(str(checkouts / name))
-    # Its __init__ wants files of other models too.
+    # Its __init__ needs files of other models too.
     stand_in("self_extend_patch", __path__=[str(checkouts / "LongLM/self_extend_patch")])
     stand_in("flash_attn", flash_attn_func=flash, flash_attn_varlen_func=None, flash_attn_with_kvcache=None)
     stand_in("flash_attn.flash_attn_interface", flash_attn_func=flash, flash_attn_qkvpacked_func=None)
     stand_in("flash_attn.losses.cross_entropy", CrossEntropyLoss=None)
     stand_in("flash_attn_2_cuda", fwd_kvcache=lambda q, k, v, *_: flash(q, k, v, return_attn_probs=True)[:2])
-    # "import *" brought all of these before there was an __all__.
+    # "import *" provided all of these before __all__ existed.
     del modeling_llama.__all__
     vars(modeling_llama).update(math=math, F=F, Optional=Optional, Tuple=Tuple)
     modeling_llama.LlamaFlashAttention2 = modeling_mistral.MistralFlashAttention2 = type("Absent", (), {})
@@ -104,7 +104,7 @@ def make_model(folder, kv_heads):
     model = LlamaForCausalLM(config).eval()
     for parameter in model.parameters():
         if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.2)  # scores of 2.6, so that positions decide
+            torch.nn.init.normal_(parameter, std=0.2)  # scores of about 2.6, so positions matter
     model.save_pretrained(folder)
     config.pretraining_tp = 1
     for layer in model.model.layers:
@@ -118,7 +118,7 @@ def set_rotary(model, make, name="rotary_emb"):
         setattr(layer.self_attn, name, make())
 
 
-# Each of these returns attend(attention, x, positions, mask) -> x, for one text.
+# Each function returns attend(attention, x, positions, mask) -> x, for one text.
 
 
 def self_extend(model, group, window, file="Llama"):
@@ -179,7 +179,7 @@ def sinks(model, start, recent):
 
     def attend(attention, x, positions, mask):
         past = pasts.get(attention)
-        place = torch.tensor([[past[0].shape[2] if past else 0]])  # transformers counted what the cache holds
+        place = torch.tensor([[past[0].shape[2] if past else 0]])  # transformers passed the number of cached tokens
         out, _, past = theirs.llama_pos_shift_attention_forward(attention, x, None, place, past, use_cache=True)
         pasts[attention] = evict([past])[0]
         return out
@@ -196,7 +196,7 @@ def lm_infinite(model, sinks, window):
 
 @torch.inference_mode()
 def run_theirs(model, tokens, first, attend):
-    """Logits of the first tokens at once and the others one by one."""
+    """Logits of a prefill of the first tokens and decoding of the others."""
     logits = []
     for begin, end in [(0, first), *((i, i + 1) for i in range(first, len(tokens)))]:
         x = model.model.embed_tokens(torch.tensor([tokens[begin:end]]))
@@ -222,7 +222,7 @@ class Row(NamedTuple):
     first: int
     attend: object
     method: str
-    reason: str = ""  # why they differ
+    reason: str = ""  # reason of an expected difference
 
 
 def rows():
@@ -264,7 +264,7 @@ def difference(a, b):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lariat", required=True, help="our program")
-    parser.add_argument("--checkouts", required=True, type=Path, help="the folder of the six clones")
+    parser.add_argument("--checkouts", required=True, type=Path, help="folder of the six clones")
     args = parser.parse_args()
     torch.manual_seed(1)
     tokens = torch.randint(0, 256, (TOKENS,)).tolist()
@@ -273,7 +273,7 @@ def main():
         models = {kv_heads: (make_model(f"{folder}/{kv_heads}", kv_heads), f"{folder}/{kv_heads}") for kv_heads in (2, 4)}
         prepare(args.checkouts)
         for row in rows():
-            model, files = models[4 if row.method.startswith("lm-infinite") else 2]  # which knows no grouped heads
+            model, files = models[4 if row.method.startswith("lm-infinite") else 2]  # LM-Infinite has no grouped heads
             with contextlib.redirect_stdout(io.StringIO()):
                 reference = run_theirs(model, tokens, row.first, row.attend(model))
             logits = run_ours(args, files, tokens, row.first, row.method)

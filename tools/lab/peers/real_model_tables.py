@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The tables and the picture of docs/real-model.md from the files of scripts/real_model.sh.
+"""The tables and the figure of docs/real-model.md, from the files of scripts/real_model.sh.
 
     tools/lab/peers/real_model_tables.py FOLDER [--docs docs/real-model.md] [--svg docs/real-model.svg]
 
-A table whose files are not there is left out, a cell "-". With --docs each table replaces what stands there between
-<!-- NAME --> and <!-- /NAME -->: logits, growing, positions, divergence, speed, passkey, tasks, commands. Without, they are
-printed.
+Tables: logits, growing, positions, divergence, speed, passkey, tasks. A table without files is skipped, a missing cell is
+"-". With --docs a table replaces the text between <!-- NAME --> and <!-- /NAME --> of the page; tables without such marks
+are printed. The commands are in FOLDER/*.command.
 """
 import argparse
 import json
@@ -17,13 +17,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import pages  # noqa: E402
 
-# name, label, colour's class, keys left stale
+# name, label, CSS class, stale keys
 METHODS = (("none", "none", "c0", False), ("yarn", "yarn 4", "c1", False), ("dynamic", "dynamic", "c2", False),
            ("dynamic-yarn", "dynamic-yarn", "c3", False), ("dynamic-stale", "dynamic, stale", "c2", True),
            ("dynamic-yarn-stale", "dynamic-yarn, stale", "c3", True),
            ("transformers", "dynamic in transformers", "c4", True))  # fmt: skip
 
-# Position methods, and those beside a scaling, as scripts/real_model.sh calls them
+# Position methods, alone and with a scaling, by their names in scripts/real_model.sh
 POSITIONS = ("dca", "self-extend", "self-extend-auto", "string", "rerope", "rerope-auto", "sinks", "lm-infinite",
              "dca+dynamic-yarn", "dca+yarn", "self-extend+dynamic-yarn", "string+dynamic-yarn")  # fmt: skip
 
@@ -67,7 +67,7 @@ def logits_table(folder):
     if not (data := read(folder, "logits.json")):
         return None
     return (f"Logits of {data['tokens']} tokens: the largest difference from transformers' is {data['ratio']:.1e} of the largest "
-            f"logit, the top token the same at {100 * data['same_top']:.1f} %. Greedy: {data['greedy_same']} of "
+            f"logit, the argmax the same at {100 * data['same_top']:.1f} %. Greedy: {data['greedy_same']} of "
             f"{data['greedy']} tokens the same.")  # fmt: skip
 
 
@@ -123,11 +123,6 @@ def recall_table(folder, kind, names):
     return pages.table([{"passkey": "found, %", "task": "recall, %"}[kind], *(f"{n:,}" for n in lengths)], rows) if rows else None
 
 
-def commands(folder):
-    lines = [path.read_text().strip() for path in sorted(folder.glob("*.command"), key=lambda path: path.stat().st_mtime)]
-    return "```\n" + "\n".join(lines) + "\n```" if lines else None
-
-
 def picture(curves, trained):
     left, right, top, bottom, width, height = 46, 356, 66, 356, 520, 404
     ctx = max(parts[-1][1] for parts in curves.values())
@@ -167,19 +162,19 @@ def picture(curves, trained):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--docs", type=Path, help="file whose marked tables are replaced")
-    parser.add_argument("--svg", type=Path, help="file for the picture")
+    parser.add_argument("--docs", type=Path, help="file with marked tables to replace")
+    parser.add_argument("--svg", type=Path, help="file for the figure")
     args = parser.parse_args()
     folder = args.folder
     tables = {"logits": logits_table(folder), "growing": growing_table(folder, {name: label for name, label, *_ in METHODS}),
               "positions": growing_table(folder, {name: name for name in POSITIONS}), "divergence": divergence_table(folder),
               "speed": speed_table(folder), "passkey": recall_table(folder, "passkey", [name for name, *_ in METHODS]),
-              "tasks": recall_table(folder, "task", ("multikey", "multivalue", "multiquery", "tracking")),
-              "commands": commands(folder)}  # fmt: skip
+              "tasks": recall_table(folder, "task", ("multikey", "multivalue", "multiquery", "tracking"))}  # fmt: skip
     if not any(tables.values()):
         sys.exit(f"real_model_tables: error: {folder}: no results of scripts/real_model.sh")
+    page = args.docs.read_text(encoding="utf-8") if args.docs else ""
     for name, table in tables.items():
-        if table and args.docs:
+        if table and f"<!-- {name} -->" in page:
             pages.replace(args.docs, name, table)
         elif table:
             print(f"{name}\n\n{table}\n")

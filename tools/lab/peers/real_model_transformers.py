@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""For scripts/real_model.sh, as JSON: lariat's logits and greedy tokens beside transformers' (float32), and its speed.
+"""For scripts/real_model.sh, as JSON: lariat's logits and greedy tokens vs transformers' (float32), and transformers' throughput.
 
     tools/lab/peers/real_model_transformers.py logits --model MODEL --text FILE --lariat build/lariat
     tools/lab/peers/real_model_transformers.py speed --model MODEL --text FILE --threads 2
@@ -20,15 +20,15 @@ PROMPT, NEW, SHORT = 512, 64, 64
 
 
 def source(path):
-    """A folder, or a GGUF file, as transformers is told of it."""
+    """Arguments of from_pretrained for a folder or a GGUF file."""
     folder, name = os.path.split(path)
     gguf = path.endswith(".gguf")
     return {"pretrained_model_name_or_path": (folder or ".") if gguf else path, "gguf_file": name if gguf else None}
 
 
 def logits(args, model, tokenizer, ids):
-    """512 tokens at once, and 64 greedy tokens after about as many, each time by its own program alone."""
-    # A text may end within a word that its tokens cut otherwise: a little shorter, then.
+    """A prefill of 512 tokens, and 64 greedy tokens after about 64, each by both programs."""
+    # A text may end within a word that encodes differently: shorten it until its ids match.
     short = next(n for n in range(SHORT, 0, -1) if tokenizer(tokenizer.decode(ids[:n]))["input_ids"] == ids[:n])
     with tempfile.TemporaryDirectory() as folder:
         out, prompt = os.path.join(folder, "logits.safetensors"), os.path.join(folder, "prompt.txt")
@@ -50,7 +50,7 @@ def logits(args, model, tokenizer, ids):
 
 
 def speed(args, model, tokenizer, ids):
-    """Medians of three, tokens per second; decoding is what 64 more tokens cost after the first."""
+    """Medians of three, tokens per second; decoding is the cost of 64 more tokens after the first."""
     x, times = torch.tensor([ids]), {1: [], NEW + 1: []}
     for count in (1, *list(times) * 3):
         start = time.perf_counter()

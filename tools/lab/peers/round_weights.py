@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A copy of a checkpoint whose weights went through llama.cpp's Q4_0 or Q8_0, or lariat's q4 or q8, and back.
+"""Copies a checkpoint with weights quantized by llama.cpp's Q4_0 or Q8_0, or lariat's q4 or q8, and dequantized.
 
     tools/lab/peers/round_weights.py FROM TO q4_0|q8_0|q4|q8
 
-What those formats cost a model, measured by any program that runs the copy. Formulas: quantize_row_q4_0_ref and
-quantize_row_q8_0_ref of ggml/src/ggml-quants.c, back to float32; kernels/quant.h, back to bf16, as a prefill on AMX
-reads them. Projections are rounded; the head (or a tied embedding) is in 8 bits in all; norms stay. One unsharded
-model.safetensors; needs torch and safetensors.
+Any program that runs the copy measures the quality cost of the format. Formulas: quantize_row_q4_0_ref and quantize_row_q8_0_ref
+of ggml/src/ggml-quants.c, dequantized to float32; kernels/quant.h, dequantized to bf16, as in a prefill on AMX. Projections are
+quantized; the head (or a tied embedding) always to 8 bits; norms stay. Supports one unsharded model.safetensors; needs torch and
+safetensors.
 """
 import shutil
 import sys
@@ -14,7 +14,7 @@ import sys
 import torch
 from safetensors.torch import load_file, save_file
 
-# Each takes groups of 32 numbers, [groups, 32].
+# Each function takes groups of 32 numbers, [groups, 32].
 
 
 def inverse(d):
@@ -42,7 +42,7 @@ def q4(groups):
 
 def q8(groups):
     d = groups.abs().amax(1, keepdim=True) / 127
-    scale = (d.view(torch.int32) + 0xFFFF & ~0xFFFF).view(torch.float32)  # the nearest bf16 that is no smaller
+    scale = (d.view(torch.int32) + 0xFFFF & ~0xFFFF).view(torch.float32)  # smallest bf16 >= d
     return ((groups * inverse(scale)).round() * scale).bfloat16().float()
 
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Scores of continuations in transformers, beside those of `lariat score` on the same lines.
+"""Scores of continuations in transformers vs `lariat score` on the same lines.
 
     tools/lab/peers/score_transformers.py --make TEXT >questions.jsonl     # 200 questions with four choices
     build/lariat score --model DIR --dtype f32 --kv-dtype f32 --file questions.jsonl >scores.jsonl
     tools/lab/peers/score_transformers.py --model DIR --file questions.jsonl --scores scores.jsonl
 
-A question is a passage of the text behind a common beginning; its choices are how the passage goes on and three other
-places of the text, with the space between in the prompt or in the choice by turns. Ids are made as
-lm-evaluation-harness makes them (TemplateLM._encode_pair of lm_eval/api/model.py), with the tokenizer's own BOS
-(add_bos_token=True there) unless --no-bos is given. Every text is read alone and whole, without a cache, in float32.
+A question is a passage of the text after a common prefix; its choices are the true continuation and three other places of the
+text, with the separating space alternately in the prompt and in the choice. Ids as in lm-evaluation-harness
+(TemplateLM._encode_pair of lm_eval/api/model.py), with the tokenizer's BOS (add_bos_token=True there) unless --no-bos is given.
+Every text is scored alone and whole, without a cache, in float32.
 """
 import argparse
 import json

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Start-up time and peak memory of lariat, beside the time that reading the checkpoint once takes.
+"""Start-up time and peak memory of lariat vs the time of reading the checkpoint once.
 
     tools/lab/peers/startup.py --lariat build/lariat --config configs/tinyllama-1.1b.json --tokenizer configs/demo \\
         --checkpoint DIR --prompts 1,4096 --docs docs/performance.md
 
-DIR becomes a checkpoint folder of that config with random bf16 weights if it is not there yet (an existing one is used
-as it is). "Cold" means that the file's pages were dropped from the page cache before (posix_fadvise), "warm" that they
-are in it; medians are over --rounds. Peak memory is the largest resident set of the process, mapped file included.
-With --docs FILE the tables replace what stands between `<!-- startup -->` and `<!-- /startup -->` there.
+DIR becomes a checkpoint folder of that config with random bf16 weights unless it exists; an existing folder is used unchanged.
+"Cold": the file was dropped from the page cache before (posix_fadvise); "warm": it is cached. Medians are over --rounds. Peak
+memory is the largest resident set of the process, mapped file included. With --docs FILE the tables replace the lines between
+`<!-- startup -->` and `<!-- /startup -->`.
 """
 import argparse
 import json
@@ -32,7 +32,7 @@ def drop_pages(path):
 
 
 def read_once(path):
-    """Seconds that reading the whole file takes."""
+    """Seconds to read the whole file."""
     start = time.perf_counter()
     with open(path, "rb", buffering=0) as file:
         into = memoryview(bytearray(4 << 20))
@@ -103,12 +103,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lariat", required=True, help="our program")
     parser.add_argument("--config", required=True, help="config.json of a LLaMA model")
-    parser.add_argument("--tokenizer", required=True, help="a folder with tokenizer files, of at most as many tokens")
-    parser.add_argument("--checkpoint", required=True, help="the folder to make, or to use when it is there")
+    parser.add_argument("--tokenizer", required=True, help="folder with tokenizer files, not larger than the vocabulary")
+    parser.add_argument("--checkpoint", required=True, help="folder to create, or to use if it exists")
     parser.add_argument("--prompts", default="1,4096", help="prompt lengths for the peak memory, comma-separated")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--docs", help="a markdown file to put the tables into")
+    parser.add_argument("--docs", help="Markdown file for the tables")
     args = parser.parse_args()
     args.prompts = [int(n) for n in args.prompts.split(",")]
     if not os.access(args.lariat, os.X_OK):

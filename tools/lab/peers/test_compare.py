@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks of compare.py against programs that only pretend to measure; ctest runs them."""
+"""Tests of compare.py with programs that only pretend to measure; run by ctest."""
 import subprocess
 import sys
 import tempfile
@@ -14,7 +14,7 @@ class Compare(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.dir = Path(folder.name)
-        # Speeds 10, 30, 20, ... from run to run.
+        # Throughputs 10, 30, 20, ... by run.
         self.lariat = self.script("lariat", f"""n=$(cat {self.dir}/count 2>/dev/null || echo 0); echo $((n + 1)) >{self.dir}/count
 case $((n % 3)) in 0) s=10;; 1) s=30;; *) s=20;; esac
 echo lariat "$@" >>{self.dir}/calls
@@ -45,7 +45,7 @@ echo '[{{"n_prompt":512,"n_gen":0,"avg_ts":1000}},{{"n_prompt":0,"n_gen":64,"avg
         docs.write_text("before\n<!-- compare -->\nold\n<!-- /compare -->\nafter\n")
         out, _ = self.run_compare("--config", "c.json", "--dtypes", "bf16,q8", "--threads", "2", "--rounds", "3", "--peer",
                                   f"llama.cpp={self.peer} -rtr 1", "--gguf", "q8=/m-q8.gguf", "--docs", docs)  # fmt: skip
-        # bf16 has the speeds 10, 20, 30 (turns 0, 2, 4), q8 30, 10, 20.
+        # bf16 gets the throughputs 10, 20, 30 (runs 0, 2, 4), q8 30, 10, 20.
         self.assertIn("| tg64 | bf16 | 20.0 (10.0 .. 30.0) | - | - |", out)
         self.assertIn("| tg64 | q8 | 20.0 (10.0 .. 30.0) | 16.0 (16.0 .. 16.0) | 1.25 |", out)
         self.assertIn("| pp512 | q8 | 2000.0 ", out)
@@ -71,7 +71,7 @@ echo '[{{"n_prompt":512,"n_gen":0,"avg_ts":1000}},{{"n_prompt":0,"n_gen":64,"avg
         self.assertIn("--dtypes", err)
 
     def test_asks_a_peer_without_depths_in_its_own_way(self):
-        """ik_llama.cpp's llama-bench does not know -d."""
+        """ik_llama.cpp's llama-bench has no -d."""
         peer = self.script("old-bench", """case "$*" in *' -d '*) echo 'error: invalid parameter for argument: -d' >&2; exit 1;; esac
 case "$*" in *'-p 0 -n 0 '*'-gp 8192,32'*) ;; *) exit 7;; esac
 echo '[{"n_prompt":8192,"n_gen":32,"avg_ts":5}]'
@@ -84,12 +84,12 @@ echo '[{"n_prompt":8192,"n_gen":32,"avg_ts":5}]'
         self.assertIn("exit 1", out, "it has no prefill after other tokens")
 
     def test_tells_near_cores_from_far_ones(self):
-        """The cores are near, then far; then they move during a run, which is repeated."""
+        """The cores are near, then far, then move during a run, which is repeated."""
         probe = self.script("core_hop", f"""n=$(cat {self.dir}/probes 2>/dev/null || echo 0); echo $((n + 1)) >{self.dir}/probes
 case $n in 0|1|4) echo 15.2;; *) echo 151;; esac
 """)  # fmt: skip
         out, _ = self.run_compare("--config", "c.json", "--dtypes", "bf16", "--rounds", "3", "--probe", probe)
-        self.assertEqual(self.calls().count("\n"), 4)  # 10 near, 30 far, 20 that does not count, 10 far
+        self.assertEqual(self.calls().count("\n"), 4)  # 10 near, 30 far, 20 discarded, 10 far
         self.assertIn("| tg64 | bf16 | near | 10.0 (10.0 .. 10.0; 1) |", out)
         self.assertIn("| tg64 | bf16 | far | 20.0 (10.0 .. 30.0; 2) |", out)
         self.assertIn("bf16 near: read 50.0 GB/s", out)
@@ -101,10 +101,10 @@ case $n in 0|1|4) echo 15.2;; *) echo 151;; esac
                                     f"llama.cpp={self.peer}")  # fmt: skip
         self.assertIn("| tg64 | bf16 | 20.0 (10.0 .. 30.0) | exit 132 | SIGILL | 16.0 (16.0 .. 16.0) | - | - | 1.25 |", out)
         self.assertIn("quits: ", err)
-        self.assertEqual(self.calls().count("\n"), 6)  # three rounds of the two that live
+        self.assertEqual(self.calls().count("\n"), 6)  # three rounds of the two working programs
 
     def test_takes_transformers_for_floats(self):
-        """transformers is asked as llama-bench is, by its own script, for the model itself and for floats only."""
+        """transformers runs like llama-bench, by its own script, for the model itself and for floats only."""
         out, _ = self.run_compare("--config", "c.json", "--dtypes", "bf16,q8", "--depths", "0,32", "--rounds", "1",
                                   "--transformers", self.peer)  # fmt: skip
         self.assertIn("transformers_bench.py --dtype bf16 -m c.json -t", self.calls())

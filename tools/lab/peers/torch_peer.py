@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What PyTorch and transformers make of a GPU: its ceilings, attention alone, and generating with a whole model.
+"""PyTorch and transformers on a GPU: the machine's ceilings, attention alone, and generation with a whole model.
 
     tools/lab/peers/torch_peer.py --config configs/llama-3.1-8b.json --prompts 512,8192 --depths 0,8192 --gen 64
 
-Weights are random and bf16. Ceilings: a copy within device memory (bytes read and written), a matrix product of cuBLAS.
-Attention: scaled_dot_product_attention with each backend that takes the shape, causal over n tokens (4 head_dim FLOP for
-each pair that is seen), and of one token over a context (bytes of K and V). Generating: transformers' generate, greedy;
-decoding is what GEN more tokens cost after the first. Needs torch and transformers; tools/bench/gpu.sh runs it beside
-lariat. --device cpu and small figures try the script where there is no GPU.
+Weights are random and bf16. Ceilings: a copy within device memory (bytes read and written), a cuBLAS matrix product. Attention:
+scaled_dot_product_attention with each backend that supports the shape, causal over n tokens (4 head_dim FLOP per visible pair), and
+one token over a context (bytes of K and V). Generation: greedy generate of transformers; decoding is the cost of GEN more tokens
+after the first. Needs torch and transformers; tools/bench/gpu.sh runs it next to lariat. --device cpu with small sizes tests the
+script without a GPU.
 """
 import argparse
 import json
@@ -26,7 +26,7 @@ BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTEN
 
 
 def seconds(args, work):
-    """The median time of one call, after one that is not counted."""
+    """Median time of one call, after a warm-up call."""
     work()
     times = []
     for _ in range(args.reps):
@@ -58,7 +58,7 @@ def ceilings(args):
 
 
 def attend(args, q, k, v, causal):
-    """-> {backend: seconds}; a backend that refuses grouped heads gets K and V repeated, and says so."""
+    """-> {backend: seconds}; a backend without grouped heads gets repeated K and V, and its name tells."""
     times = {}
     for name, backend in BACKENDS.items():
         for keys, values, label in ((k, v, name), (*(x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v)),
@@ -125,14 +125,14 @@ def main():
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--prompts", type=numbers, default=[512, 2048, 8192, 32768])
     parser.add_argument("--depths", type=numbers, default=[0, 8192, 32768, 131072])
-    parser.add_argument("--gen", type=int, default=64, help="tokens to decode; 0: no generating")
-    parser.add_argument("--side", type=int, default=8192, help="of the product that is the ceiling")
-    parser.add_argument("--copy-mib", type=int, default=2048, help="of the copy that is the ceiling")
+    parser.add_argument("--gen", type=int, default=64, help="tokens to decode; 0: no generation")
+    parser.add_argument("--side", type=int, default=8192, help="side of the matrix product for the ceiling")
+    parser.add_argument("--copy-mib", type=int, default=2048, help="size of the copy for the ceiling")
     parser.add_argument("--reps", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=10, help="calls between two waits for the device")
+    parser.add_argument("--batch", type=int, default=10, help="calls per synchronization")
     args = parser.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("torch_peer: error: PyTorch sees no GPU; try the script with --device cpu and small figures")
+        sys.exit("torch_peer: error: PyTorch finds no GPU; use --device cpu and small sizes to test the script")
     with open(args.config, encoding="utf-8") as file:
         config = json.load(file)
     torch.manual_seed(1)

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""transformers on a CPU, asked and answering as llama-bench does: tools/lab/peers/compare.py --transformers PYTHON runs it.
+"""transformers on a CPU with llama-bench's options and output; run by tools/lab/peers/compare.py --transformers PYTHON.
 
     tools/lab/peers/transformers_bench.py -m configs/tinyllama-1.1b.json --dtype bf16 -t 2 -p 512 -n 64 -d 0 -r 1 -o json
 
--m: a checkpoint folder, or a config.json whose weights are made up. -p tokens are read at once behind -d others in its
-cache, whose keys and values are noise, then -n are decoded one by one behind as many, each the likeliest; after one run of
-both that is not counted.
+-m: a checkpoint folder, or a config.json for random weights. Prefills -p tokens after -d others in the cache (random keys and
+values), then decodes -n tokens greedily after as many; both after an untimed warm-up.
 Prints a list of {n_prompt, n_gen, n_depth, avg_ts: tokens per second}. Needs torch and transformers.
 """
 import argparse
@@ -32,12 +31,12 @@ def load(path, dtype):
 
 
 def read(model, cache, ids):
-    """-> the likeliest next token, [1, 1]"""
+    """-> argmax of the next token, [1, 1]"""
     return model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1:].argmax(-1)
 
 
 def fill(model, cache, depth):
-    """As if so many tokens had been read, which would take minutes: what a step behind them costs is the same."""
+    """A cache with random contents instead of a prefill of minutes: later steps cost the same."""
     config = model.config
     heads = config.num_attention_heads
     shape = (1, getattr(config, "num_key_value_heads", heads), depth,
@@ -47,7 +46,7 @@ def fill(model, cache, depth):
 
 
 def seconds(model, args):
-    """-> of reading args.prompt tokens, of decoding args.gen"""
+    """-> seconds for prefilling args.prompt tokens, for decoding args.gen"""
     ids = torch.randint(0, model.config.vocab_size, (1, max(args.prompt, 1)))
     cache = DynamicCache(config=model.config)
     if args.depth > 0:

@@ -204,7 +204,7 @@ def cut_down(config):
     small = {"intermediate_size": 16, "moe_intermediate_size": 16, "num_hidden_layers": 2, "first_k_dense_replace": 1}
     keys |= {key: value for key, value in small.items() if key in keys}
     dim = keys.get("head_dim") or (128 if family == "qwen3" else keys.get("hidden_size", 4096) // heads)
-    if family in ("internlm2", "qwen2_vl", "qwen2_5_vl"):  # which have no head_dim: one head is the model's size
+    if family in ("internlm2", "qwen2_vl", "qwen2_5_vl"):  # without head_dim: one head has the size of the model
         keys |= {"hidden_size": dim, "num_attention_heads": 1, "num_key_value_heads": 1}
     elif "kv_lora_rank" in keys:
         keys |= {"hidden_size": 16, "v_head_dim": keys.get("v_head_dim") or 16 // heads or 1}

@@ -101,7 +101,7 @@ def rows_of(folder):
     found = {}
     for path in sorted([*folder.glob(f"*/{CONFIG}"), *folder.glob(f"*/{MAP}")]):
         for key, value in json.loads(path.read_text()).items():
-            says = value not in (None, False, "", [], {}) and not key.endswith("_token")  # all of these are alike
+            says = value not in (None, False, "", [], {}) and not key.endswith("_token")  # these are all alike
             if says and (path.name, key) not in known:
                 found.setdefault((path.name, key), value)
     return [(file, key, value, "byte-mini", {}) for (file, key), value in found.items()]
@@ -168,7 +168,7 @@ KEYS = [
 
 
 def tried(program, file):
-    """A run of the program with such a generation_config.json."""
+    """Runs the program with this generation_config.json."""
     shutil.copytree(DEMO, program.folder / "demo", dirs_exist_ok=True)
     (program.folder / "demo" / "generation_config.json").write_text(json.dumps(file))
     return program.run("generate", "--device", "cpu", "--model", program.folder / "demo", "--prompt", "The sea", "--json",

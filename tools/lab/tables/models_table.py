@@ -22,16 +22,16 @@ import numpy as np
 from safetensors.numpy import load_file
 
 import checkpoints_table as checkpoints
-import pages  # which that finds
+import pages  # found by way of checkpoints
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import families as definition
 
 FAMILIES = checkpoints.ROOT / "models" / "families"
 DOCUMENT = checkpoints.ROOT / "docs" / "models.md"
-AIM = 2e-4  # of the largest difference over the largest logit
+AIM = 2e-4  # maximum of largest difference / largest logit
 F32 = ["--dtype", "f32", "--kv-dtype", "f32"]
-# (model, its architecture, why it is no family here)
+# (model, architecture, reason why it is not supported)
 OTHERS = [
     ("Baichuan-13B, Baichuan 2", "BaichuanForCausalLM", "ALiBi, a head of normalised rows (7B: BaiChuan…)"),
     ("Orion", "OrionForCausalLM", "a gated feed-forward between LayerNorms"),
@@ -51,7 +51,7 @@ def families():
 
 
 def family_of(name, known):
-    """(rank, file, architecture) of a golden checkpoint; of a model with images its text part's."""
+    """(rank, file, architecture) of a golden checkpoint; of an image model's text part."""
     config = json.loads((checkpoints.GOLDEN / name / "config.json").read_text())
     architecture = config["architectures"][0]
     for part in (config, config.get("text_config", {})):
@@ -89,7 +89,7 @@ def measure(program, name, golden, long):
 
 
 def cache_differences(file):
-    """{checkpoint: [its own RoPE, dynamic-yarn]} as the test wrote them."""
+    """{checkpoint: [own RoPE, dynamic-yarn]} from the test's output."""
     found = {}
     for case in ElementTree.parse(file).iter("testcase"):
         values = {item.get("name"): item.get("value") for item in case.iter("property")}

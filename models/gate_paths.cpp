@@ -2,10 +2,10 @@
 #include <fstream>
 
 #include "kernels/error.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/io/text_file.h"
 
-// Paths that are not a checkpoint folder.
+// Paths other than a checkpoint folder.
 namespace lariat {
 namespace {
 
@@ -20,7 +20,7 @@ bool has_file(const fs::path& dir, const char* name) {
   return fs::exists(dir / name, ec);
 }
 
-// The files and folders in a folder, in the order of their names.
+// Entries of a folder, sorted by name.
 std::vector<fs::path> entries(const fs::path& dir) {
   std::vector<fs::path> found;
   std::error_code ec;
@@ -30,8 +30,7 @@ std::vector<fs::path> entries(const fs::path& dir) {
   return found;
 }
 
-// The first file with that extension, an image model's projector only if there is no other; an empty path
-// where there is none.
+// First file with the extension; a vision projector only without other files; empty path: none.
 fs::path first_file(const fs::path& dir, std::string_view extension) {
   fs::path projector;
   for (const fs::path& file : entries(dir)) {
@@ -55,14 +54,14 @@ fs::path first_file(const fs::path& dir, std::string_view extension) {
 [[noreturn]] void refuse_pickle(const fs::path& file) {
   const fs::path dir = file.parent_path();
   refuse(file,
-         "pickled weights, which lariat does not open; convert them, in Python: import glob, torch; from "
+         "pickled weights are not supported; convert them, in Python: import glob, torch; from "
          "safetensors.torch import save_file; save_file({k: v.clone() for f in glob.glob('" +
              (dir / ("*" + file.extension().string())).string() +
              "') for k, v in torch.load(f, map_location='cpu', weights_only=True).items()}, '" +
              (dir / "model.safetensors").string() + "')");
 }
 
-// The hub's cache: NAME/refs/main holds the name of a folder in NAME/snapshots.
+// Hub cache: NAME/refs/main names a folder of NAME/snapshots.
 fs::path snapshot_in(const fs::path& dir) {
   std::string hash;
   std::ifstream(dir / "refs" / "main") >> hash;
@@ -71,16 +70,14 @@ fs::path snapshot_in(const fs::path& dir) {
   return all.empty() ? dir / "snapshots" / "HASH" : all.front();
 }
 
-// A path of two words may be the name of a model on the hub.
+// A path of two parts may be a model name on the hub.
 [[noreturn]] void refuse_missing(const fs::path& path) {
   std::error_code ec;
   const std::string name = path.string();
   const auto parts = split(name, '/');
   if (parts.size() == 2 && !parts[0].empty() && !parts[1].empty() && !fs::exists(*path.begin(), ec)) {
-    refuse(path,
-           "no such folder; if it is a model on the hub, download it first, which lariat does not do: hf "
-           "download " +
-               name + " --local-dir " + path.filename().string() + "; then give that folder");
+    refuse(path, "no such folder; download a model of the hub first: hf download " + name + " --local-dir " +
+                     path.filename().string() + "; then use that folder");
   }
   refuse(path, "no such folder; check the path");
 }

@@ -1,4 +1,4 @@
-#include "models/families/gate.h"
+#include "models/gate.h"
 
 #include <algorithm>
 #include <cmath>
@@ -31,8 +31,7 @@ constexpr KeyRule kRefused[] = {
     {"clip_qkv", "", "clips q, k and v (OLMo, DBRX)"},
     {"swiglu_limit", "", "clips the feed-forward block (gpt-oss)"},
     // Norms, activations and the order of a layer.
-    {"use_qk_norm qk_norm qk_layernorm use_qk_layernorm", "qk_norm",
-     "says whether the heads of q and k are normalised"},
+    {"use_qk_norm qk_norm qk_layernorm use_qk_layernorm", "qk_norm", "enables or disables norms of q and k"},
     {"apply_residual_connection_post_layernorm", "", "moves the residual connection (BLOOM)"},
     {"use_parallel_residual parallel_attn", "",
      "runs attention and feed-forward side by side (GPT-NeoX, Falcon)"},
@@ -58,44 +57,41 @@ constexpr KeyRule kRefused[] = {
     // Kinds of attention.
     {"is_causal", "true", "lets a token see later ones"},
     {"use_bidirectional_attention", "", "lets a token see later ones"},
-    {"is_encoder_decoder add_cross_attention", "", "says that there is another sequence to attend to"},
+    {"is_encoder_decoder add_cross_attention", "", "adds a second sequence to attend to"},
     {"dual_chunk_attention_config attention_chunk_size", "", "attends in chunks (Qwen 2.5 1M, Llama 4)"},
     {"sliding_window_pattern interleaved_sliding_window", "", "mixes windows and full attention (Gemma 3)"},
     {"attention_sinks attention_sink_size", "", "lets all tokens see the first ones, or adds sinks"},
     {"attn_output_gate headwise_attn_output_gate elementwise_attn_output_gate", "",
      "gates attention's output (Qwen3-Next)"},
     {"kv_lora_rank q_lora_rank", "", "compresses queries, keys and values (DeepSeek)"},
-    {"v_head_dim", "head_dim", "gives values a size of their own (DeepSeek)"},
+    {"v_head_dim", "head_dim", "sets a separate size for values (DeepSeek)"},
     {"num_kv_shared_layers", "", "shares keys and values between layers (Gemma 3n)"},
     {"linear_num_value_heads", "", "adds layers of linear attention (Qwen3-Next)"},
     {"attn_config", "", "describes another kind of attention (MPT, DBRX)"},
     // Layers that are not all alike; experts.
-    {"per_layer_config block_configs", "", "gives layers shapes of their own (Nemotron)"},
-    {"use_moe", "", "says that there are experts"},
+    {"per_layer_config block_configs", "", "sets layer shapes separately (Nemotron)"},
+    {"use_moe", "", "adds experts"},
     {"num_experts num_local_experts num_experts_per_tok moe_num_experts", "1|dense",
      "is a number of experts (Mixtral)"},
     {"n_routed_experts n_shared_experts num_shared_experts", "dense", "is a number of experts (DeepSeek)"},
     {"moe_intermediate_size moe_layers", "dense", "describes experts"},
 };
 
-// Keys that deserve a word of their own, or that say of many models what is so anyway.
+// Keys with their own warning, or with a value that many models state redundantly.
 constexpr std::string_view kUnknown = "not a key of this architecture; ignored";
 constexpr KeyRule kWarned[] = {
     {"sliding_window", "", "ignored, as in transformers: this architecture attends to all positions"},
     {"use_sliding_window", "sliding", "ignored, as in transformers: sliding_window alone decides"},
     {"attention_bias mlp_bias", "", "ignored, as in transformers: no such biases here"},
-    {"auto_map", "",
-     "code that lariat never runs: if it computes something else than transformers' class, so does the "
-     "model"},
+    {"auto_map", "", "custom code, never run: results differ if the code differs from transformers' class"},
     {"n_inner", "intermediate_size", kUnknown},
     {"n_group topk_group embedding_fraction", "1", kUnknown},
     {"norm_type", "low_precision_layernorm", kUnknown},
     {"norm_topk_prob", "true", kUnknown},
 };
 
-// Keys that change nothing here: of training, of other files, of how something is computed. * stands for
-// anything.
-constexpr std::string_view kHarmless =
+// Keys without effect: for training, for other files, or about implementation. * matches anything.
+constexpr std::string_view kHarmlessKeys =
     "_* *_token_id *dropout *_pdrop *_loss_coef vision_config transformers_version torch_dtype "
     "initializer_range init_device use_cache cache_implementation attn_implementation flash_attn "
     "pretraining_tp ep_size aux_loss_alpha seq_aux output_router_logits max_window_layers model_max_length "
@@ -103,12 +99,12 @@ constexpr std::string_view kHarmless =
     "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion skip_bias_add* offset_alibi "
     "learned_pos_emb attn_impl";
 
-// JSON may hold a number of the model in fewer digits.
+// JSON may hold a number in fewer digits than the model.
 bool is_near(const Json& value, double wanted) {
   return value.is_number() && std::fabs(value.get<double>() - wanted) <= 1e-6 * std::fabs(wanted);
 }
 
-// The known value for the word of a rule, else what the word means itself: a number, or true; null: neither.
+// Value of a rule's word: a known value, a number or true; null: neither.
 Json value_of(std::string_view word, const KeyValues& known) {
   if (const auto found = known.find(word); found != known.end()) return found->second;
   const Json literal = Json::parse(word, nullptr, false);
@@ -131,7 +127,7 @@ bool agrees(const Json& value, std::string_view word, const JsonFields& object, 
   return own.is_boolean() ? value == own : own.is_number() && is_near(value, own.get<double>());
 }
 
-// A false is as good as no key, except where the model is otherwise.
+// false counts as a missing key, unless the model's value is true.
 bool is_neutral(const Json& value, std::string_view neutral, const JsonFields& object,
                 const KeyValues& known) {
   const bool decides = value.is_boolean() && value_of(neutral, known) == true;
@@ -149,7 +145,7 @@ const KeyRule* find_rule(std::span<const KeyRule> rules, std::string_view key) {
   const std::string first(split(rule.neutral, '|').front());
   const bool no_value = first.empty() || has_name("dense qk_norm hidden_act", first);
   object.fail(key,
-              std::string(rule.what) + ", which lariat does not do in this architecture; remove the key" +
+              std::string(rule.what) + ", unsupported in this architecture; remove the key" +
                   (no_value ? "" : ", or set it to " + (first == "ones" ? "a list of ones" : first) + ",") +
                   " if the model was trained without it");
 }
@@ -183,7 +179,7 @@ void check_unread(const JsonFields& object, const KeyValues& known, std::vector<
   };
   for (const std::string& key : object.unread_keys()) {
     const Json* value = object.find(key);
-    if (value == nullptr || has_match(kHarmless, key)) continue;
+    if (value == nullptr || has_match(kHarmlessKeys, key)) continue;
     if (const KeyRule* rule = find_rule(kRefused, key)) {
       if (!is_neutral(*value, rule->neutral, object, known)) refuse(object, key, *rule);
       continue;
@@ -196,7 +192,7 @@ void check_unread(const JsonFields& object, const KeyValues& known, std::vector<
   }
   if (unknown > kShown) {
     warn(object.file() + ": " + std::to_string(unknown - kShown) +
-         " more keys are none of this architecture; ignored");
+         " more keys are not keys of this architecture; ignored");
   }
 }
 

@@ -9,8 +9,8 @@
 
 namespace lariat {
 
-// Runs body(first, last) over [0, count), cut into equal ranges of at least `grain` items, one per thread.
-// A count that fits one range runs on the caller's thread and never wakes the others.
+// Splits [0, count) into equal ranges of at least `grain` items, one per thread, and runs body(first, last).
+// A single range runs on the caller's thread and wakes no other thread.
 template <class Body>
 void for_ranges(int threads, int64_t count, int64_t grain, const Body& body) {
   const int64_t ranges = std::clamp<int64_t>(count / grain, 1, threads);
@@ -21,8 +21,8 @@ void for_ranges(int threads, int64_t count, int64_t grain, const Body& body) {
   run_team(static_cast<int>(ranges), [&](int r) { body(count * r / ranges, count * (r + 1) / ranges); });
 }
 
-// Runs body(task, worker) for every task in [0, count), worker < threads being the thread that runs it. A
-// thread that is done takes the next task, in order, so the largest belong first.
+// Runs body(task, worker) for every task in [0, count) on thread `worker` < threads. Idle threads take the
+// next task in order, so the largest tasks should come first.
 template <class Body>
 void for_tasks(int threads, int64_t count, const Body& body) {
   const auto team = static_cast<int>(std::min<int64_t>(threads, count));
@@ -30,27 +30,24 @@ void for_tasks(int threads, int64_t count, const Body& body) {
     for (int64_t task = 0; task < count; ++task) body(task, 0);
     return;
   }
-  alignas(64) std::atomic<int64_t> next{0};  // on a cache line of its own
+  alignas(64) std::atomic<int64_t> next{0};  // on its own cache line
   run_team(team, [&](int worker) {
     for (int64_t task = 0; (task = next.fetch_add(1, std::memory_order_relaxed)) < count;) body(task, worker);
   });
 }
 
-// A team for so many multiply-adds: `each` of them are worth waking a thread for, some three microseconds of
-// work.
+// Team size for this number of multiply-adds; `each`: the number worth waking a thread, three microseconds.
 inline int team_for(int64_t products, int64_t each, int threads) {
   return static_cast<int>(std::clamp<int64_t>(products / each, 1, threads));
 }
 
-// Rows per thread so that each has some 2^14 values to work on: a few microseconds, what waking a thread
-// costs.
+// Rows per thread for about 2^14 values each: a few microseconds, the cost of waking a thread.
 inline int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, (int64_t{1} << 14) / (cols + 1)); }
 
-// The rows [first, last) of a step, sequence by sequence: body(index of the sequence, first row, its
-// position, how many rows).
+// Rows [first, last) of a step, sequence by sequence: body(sequence, first row, its position, row count).
 template <class Body>
 void for_sequences(std::span<const StepSequence> step, int64_t first, int64_t last, const Body& body) {
-  int64_t begin = 0;  // the sequence's first row
+  int64_t begin = 0;  // first row of the sequence
   for (size_t s = 0; s < step.size(); begin += step[s++].n_tokens) {
     const int64_t from = std::max(first, begin), to = std::min(last, begin + step[s].n_tokens);
     if (from < to) body(s, from, step[s].first_position + from - begin, to - from);

@@ -1,23 +1,21 @@
 #include <algorithm>
 
 #include "kernels/error.h"
-#include "models/families/gate.h"
+#include "models/gate.h"
 #include "models/safetensors.h"
 
-// The tensors of a checkpoint.
 namespace lariat {
 namespace {
 
-// Parts of a tensor's name, with a space between them, and what they say about the checkpoint.
+// Parts of tensor names, separated by spaces, and their meaning.
 struct TensorRule {
   std::string_view parts, what;
 };
 constexpr TensorRule kForeign[] = {
     {".qweight .qzeros .scales .g_idx .weight_scale .weight_packed .weight_zero_point .input_scale .absmax "
      ".quant_state .SCB .k_scale .v_scale _proj_blocks _proj_scales",
-     "belongs to quantised weights, and config.json has no \"quantization_config\" that says by which "
-     "method; download the file next to it that does (quantize_config.json, quant_config.json or "
-     "hf_quant_config.json)"},
+     "belongs to quantised weights, but config.json has no \"quantization_config\"; download the missing "
+     "quantize_config.json, quant_config.json or hf_quant_config.json"},
     {"lora_ .base_layer. .modules_to_save.",
      "belongs to a LoRA adapter; merge it into the model first (peft: merge_and_unload, save_pretrained)"},
 };
@@ -60,13 +58,13 @@ bool is_redundant(const ModelSpec& spec, std::string_view name) {
   return std::ranges::any_of(split(spec.names.redundant, ' '), [&](auto end) { return name.ends_with(end); });
 }
 
-// Quantisers write a bias of zeros for every linear layer, whatever the family has.
+// Quantisers write a bias of zeros for every linear layer.
 bool is_zero_bias(const StoredTensor& tensor) {
   return tensor.name.ends_with(".bias") &&
          std::all_of(tensor.data, tensor.data + tensor.bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
-// The layer that a name like model.layers.12.mlp.bias belongs to; -1 without one.
+// Layer index in a name like model.layers.12.mlp.bias; -1: none.
 int64_t layer_of(std::string_view name) {
   const size_t at = name.find("layers.");
   if (at == std::string_view::npos) return -1;
@@ -81,20 +79,20 @@ int64_t layer_of(std::string_view name) {
 std::string why_unread(const ModelSpec& spec, std::string_view name) {
   const std::string config = spec.file.string();
   if (spec.file.extension() == ".gguf")
-    return "is not read: no tensor of a " + spec.family + "; use another conversion of the model";
+    return "is not used: not a tensor of a " + spec.family + "; use another conversion of the model";
   if (layer_of(name) >= std::ssize(spec.layers)) {
     return "is of a layer beyond \"num_hidden_layers\", " + std::to_string(spec.layers.size()) +
            "; correct that in " + config;
   }
   const TensorRule* rule = find_rule(kUnread, name);
-  const std::string what = rule ? std::string(rule->what) + ", which is not read" : "is not read";
+  const std::string what = rule ? std::string(rule->what) + ", and is not used" : "is not used";
   const bool of_attention = contains(name, "self_attn");
   const std::string_view key = of_attention ? "attention_bias" : "mlp_bias";
   if (name.ends_with(".bias") && (of_attention || contains(name, ".mlp.")) && has_name(spec.bias_keys, key)) {
     return what + "; if the model has biases there, set \"" + std::string(key) + "\": true in " + config;
   }
-  return what + ": the weights are not those of a " + spec.family + "; correct \"architectures\" in " +
-         config + ", or take the tensor out if it is a leftover";
+  return what + ": the weights do not match a " + spec.family + "; correct \"architectures\" in " + config +
+         ", or remove the tensor if it is a leftover";
 }
 
 }  // namespace
@@ -123,7 +121,7 @@ void check_unread_tensors(ModelSpec& spec, const Tensors& checkpoint, const std:
   const std::string more =
       vision.size() > 1 ? "and " + std::to_string(vision.size() - 1) + " more belong" : "belongs";
   spec.warnings.push_back(named(*vision.front()) + more +
-                          " to an image or audio part, which does not run; text alone does");
+                          " to an image or audio part, not supported; only text runs");
 }
 
 }  // namespace lariat

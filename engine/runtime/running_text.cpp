@@ -1,0 +1,76 @@
+#include "engine/runtime/running_text.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lariat {
+namespace {
+
+// Cost of one more row of a decode step, as a share of a step of one row, for a sequence of `length` tokens.
+// Each row reads the keys and values; rows share the weights, except experts. The shares of weights are
+// measured on two cores: 0.01 to 0.05 for floats, which wait for memory, 0.1 to 0.3 for quantized weights.
+double row_cost(const Session& session, int64_t length) {
+  const Weights& weights = session.model().weights;
+  const KvPool& pool = session.pool();
+  const double share = weights.token_bytes < weights.bytes ? 0.8
+                       : is_quantized(weights.form.dtype)  ? 0.25
+                                                           : 0.05;
+  const auto read = static_cast<double>(weights.token_bytes),
+             cached = static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position()) *
+                      static_cast<double>(length);
+  return (share * read + cached) / (read + cached);
+}
+
+}  // namespace
+
+RunningText::RunningText(Request given, Session& session)
+    : request(std::move(given)),
+      prompt_tokens(std::ssize(request.tokens)),
+      wanted(request.options.max_new_tokens),
+      sampler(request.options.sampler, session.backend()) {
+  // The last new token needs no logits, nor does a token that fills the context.
+  const int64_t max_ctx = session.options().max_ctx;
+  if (max_ctx > 0) wanted = std::min(wanted, max_ctx - prompt_tokens + 1);
+}
+
+double RunningText::prepare(Backend& backend, const Matrix& logits) {
+  if (request.options.logprobs) logprobs.emplace(backend, logits, *request.options.logprobs);
+  return sampler.prepare(logits, request.tokens);
+}
+
+int32_t RunningText::draw(Backend& backend, const Matrix& logits) {
+  const double uniform = prepare(backend, logits);
+  const Sampling how = request.options.sampler;
+  int32_t drawn = 0;
+  backend.draw(logits, {&how, 1}, {&uniform, 1});
+  backend.read_drawn({&drawn, 1});
+  return drawn;
+}
+
+void RunningText::accept(Session& session, int32_t drawn) {
+  const GenerateOptions& options = request.options;
+  if (drawn < 0) session.report_not_finite();
+  const int32_t token = options.allow_non_finite ? token_of(drawn) : Sampler::checked(drawn);
+  const auto end = [&](StopReason reason) {
+    result.stop_reason = reason;
+    ended = true;
+  };
+  if (std::ranges::count(options.eos_ids, token) > 0) return end(StopReason::kEos);
+  result.tokens.push_back(token);
+  if (logprobs) result.logprobs.push_back(logprobs->of(token));
+  request.tokens.push_back(token);
+  if (request.on_token && !request.on_token(token)) return end(StopReason::kStop);
+  if (options.interrupted != nullptr && options.interrupted->load()) return end(StopReason::kInterrupted);
+  ended = std::ssize(result.tokens) == wanted;
+}
+
+void RunningText::guess(const Session& session, int64_t most) {
+  if (request.options.lookup == 0) return;
+  most = std::min({most, request.options.lookup, wanted - std::ssize(result.tokens) - 1});
+  guesses = lookup.guess(request.tokens, most, row_cost(session, std::ssize(request.tokens)));
+  const auto fits = [&] { return session.can_take_back({&request.sequence, 1}, 1 + std::ssize(guesses)); };
+  while (!guesses.empty() && !fits()) guesses.pop_back();
+  result.proposed += std::ssize(guesses);
+}
+
+}  // namespace lariat
