@@ -78,7 +78,7 @@ RopeScaling with_scaling(const RopeScaling& base, const RopeOptions& options) {
 
 bool needs_factor(RopeType type) {
   return type == RopeType::kLinear || type == RopeType::kNtk || type == RopeType::kYarn ||
-         type == RopeType::kLlama3 || type == RopeType::kProportional;
+         type == RopeType::kLlama3 || type == RopeType::kProportional || type == RopeType::kYarnRadix;
 }
 
 std::string plain_scaling_name(std::string_view name) {
@@ -115,8 +115,7 @@ RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {
 }
 
 std::optional<int64_t> reach_of(const RopeScaling& rope) {
-  const bool grows =
-      rope.type == RopeType::kDynamic || (rope.type == RopeType::kDynamicYarn && rope.factor <= 1.0);
+  const bool grows = rope.grows() && (rope.type == RopeType::kDynamic || rope.factor <= 1.0);
   if (grows) return std::nullopt;
   if (rope.type == RopeType::kDefault) return rope.max_position_embeddings;
   return std::max(rope.max_position_embeddings,

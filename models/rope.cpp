@@ -7,13 +7,14 @@
 #include <utility>
 
 #include "kernels/counted.h"
+#include "models/rope_yarn.h"
 
 // Reference: transformers 5.23, modeling_rope_utils.py (functions named below). Double here, float32 there.
 
 namespace lariat {
 namespace {
 
-constexpr std::array<std::pair<RopeType, std::string_view>, 9> kNames{{
+constexpr std::array<std::pair<RopeType, std::string_view>, 11> kNames{{
     {RopeType::kDefault, "default"},
     {RopeType::kLinear, "linear"},
     {RopeType::kNtk, "ntk"},
@@ -23,6 +24,8 @@ constexpr std::array<std::pair<RopeType, std::string_view>, 9> kNames{{
     {RopeType::kLlama3, "llama3"},
     {RopeType::kLongRope, "longrope"},
     {RopeType::kProportional, "proportional"},
+    {RopeType::kYarnRadix, "yarn-radix"},
+    {RopeType::kDynamicYarnRadix, "dynamic-yarn-radix"},
 }};
 
 using Frequencies = std::vector<double>;
@@ -45,48 +48,6 @@ Frequencies divided(Frequencies f, double factor) {
 Frequencies ntk(const RopeScaling& rope, double s) {
   const auto d = static_cast<double>(rope.exponent_dim());
   return powers(rope.theta * std::pow(s, d / (d - 2.0)), rope.exponent_dim(), rope.rotary_dim / 2);
-}
-
-// Interpolation weight of each pair: 0 keeps the frequency, 1 divides it by the scale (find_correction_range,
-// linear_ramp_factor of _compute_yarn_parameters). YaRN (arXiv 2309.00071, section 3.2) ramps in rotations;
-// its code and transformers ramp in the pair's index. MiniMind clamps `high` at d/2 - 1, not d - 1.
-Frequencies yarn_ramp(const RopeScaling& rope) {
-  const auto d = static_cast<double>(rope.rotary_dim);
-  const auto pair_with_turns = [&](double turns) {
-    return d * std::log(static_cast<double>(rope.original_ctx) / (turns * 2.0 * std::numbers::pi)) /
-           (2.0 * std::log(rope.theta));
-  };
-  double low = pair_with_turns(rope.beta_fast), high = pair_with_turns(rope.beta_slow);
-  if (rope.truncate) {
-    low = std::floor(low);
-    high = std::ceil(high);
-  }
-  low = std::max(low, 0.0);
-  high = std::min(high, d - 1.0);
-  if (low == high) high += 0.001;
-  Frequencies ramp(static_cast<size_t>(rope.rotary_dim / 2));
-  for (size_t i = 0; i < ramp.size(); ++i)
-    ramp[i] = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
-  return ramp;
-}
-
-// get_mscale of _compute_yarn_parameters: the temperature 0.1 ln s + 1 of the YaRN paper, section 3.4.
-double yarn_mscale(double s, double weight) { return s <= 1.0 ? 1.0 : 0.1 * weight * std::log(s) + 1.0; }
-
-// _compute_yarn_parameters.
-RopeFrequencies yarn(const RopeScaling& rope, double s) {
-  RopeFrequencies out{powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2)};
-  const Frequencies ramp = yarn_ramp(rope);
-  for (size_t i = 0; i < ramp.size(); ++i)
-    out.inv_freq[i] = out.inv_freq[i] / s * ramp[i] + out.inv_freq[i] * (1.0 - ramp[i]);
-  if (rope.attention_factor) {
-    out.attention_factor = *rope.attention_factor;
-  } else if (rope.mscale != 0.0 && rope.mscale_all_dim != 0.0) {
-    out.attention_factor = yarn_mscale(s, rope.mscale) / yarn_mscale(s, rope.mscale_all_dim);
-  } else {
-    out.attention_factor = yarn_mscale(s, 1.0);
-  }
-  return out;
 }
 
 // _compute_llama3_parameters: keeps wavelengths up to L0 / high_freq_factor, divides those beyond
@@ -154,8 +115,14 @@ std::string known_rope_types(std::string_view separator) {
   return list;
 }
 
+bool is_yarn(RopeType type) {
+  return type == RopeType::kYarn || type == RopeType::kDynamicYarn || type == RopeType::kYarnRadix ||
+         type == RopeType::kDynamicYarnRadix;
+}
+
 bool RopeScaling::depends_on_length() const {
-  return type == RopeType::kDynamic || type == RopeType::kDynamicYarn || type == RopeType::kLongRope;
+  return type == RopeType::kDynamic || type == RopeType::kDynamicYarn ||
+         type == RopeType::kDynamicYarnRadix || type == RopeType::kLongRope;
 }
 
 void set_rotary_dim(RopeScaling& rope) {
@@ -184,9 +151,11 @@ RopeFrequencies rope_frequencies(const RopeScaling& rope, double length) {
     case RopeType::kDynamic:
       return {ntk(rope, scale), 1.0};
     case RopeType::kYarn:
-      return yarn(rope, scale);
+    case RopeType::kYarnRadix:
+      return yarn_frequencies(rope, scale);
     case RopeType::kDynamicYarn:
-      return scale > 1.0 ? yarn(rope, scale) : rope_unscaled(rope);
+    case RopeType::kDynamicYarnRadix:
+      return scale > 1.0 ? yarn_frequencies(rope, scale) : rope_unscaled(rope);
     case RopeType::kLlama3:
       return {llama3(rope, scale), 1.0};
     case RopeType::kLongRope:
@@ -202,16 +171,14 @@ double rope_scale(const RopeScaling& rope, double length) {
   // _compute_dynamic_ntk_parameters: 1 at L0 and, with a factor of 1, length / L0.
   if (rope.type == RopeType::kDynamic) return rope.factor * length / l0 - (rope.factor - 1.0);
   // At most `factor` if factor > 1.
-  if (rope.type == RopeType::kDynamicYarn)
-    return rope.factor > 1.0 ? std::min(length / l0, rope.factor) : length / l0;
+  if (rope.grows()) return rope.factor > 1.0 ? std::min(length / l0, rope.factor) : length / l0;
   return rope.factor;
 }
 
 double rope_step_length(const RopeScaling& rope, int64_t length, int steps_per_octave) {
   const auto n = static_cast<double>(length), l0 = static_cast<double>(rope.original_ctx);
-  const bool rounded = rope.type == RopeType::kDynamic || rope.type == RopeType::kDynamicYarn;
   if (rope.own_steps > 0) steps_per_octave = rope.own_steps;
-  if (!rounded || length <= rope.original_ctx || steps_per_octave <= 0) return n;
+  if (!rope.grows() || length <= rope.original_ctx || steps_per_octave <= 0) return n;
   const auto step = [&](double i) { return l0 * std::exp2(i / steps_per_octave); };
   double i = 1;
   while (step(i) < n) ++i;
@@ -235,7 +202,7 @@ std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
   if (rope.original_ctx < 1) return needs("original_max_position_embeddings", "expected a positive integer");
   if ((rope.type == RopeType::kNtk || rope.type == RopeType::kDynamic) && rope.exponent_dim() < 3)
     return needs("rope_type", "NTK scaling needs at least 3 rotary dimensions");
-  if (rope.odd && (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn)) {
+  if (rope.odd && is_yarn(rope.type)) {
     return needs("partial_rotary_factor", "rotates " + std::to_string(rope.exponent_dim()) + " of " +
                                               std::to_string(rope.head_dim) +
                                               " dimensions; YaRN needs an even number");

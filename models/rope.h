@@ -16,8 +16,13 @@ enum class RopeType {
   kDynamicYarn,
   kLlama3,
   kLongRope,
-  kProportional
+  kProportional,
+  kYarnRadix,
+  kDynamicYarnRadix
 };
+
+// YaRN, YaRN-radix and their dynamic forms.
+bool is_yarn(RopeType type);
 
 std::string_view name_of(RopeType type);                        // "default", "linear", "ntk", "dynamic", ...
 std::optional<RopeType> find_rope_type(std::string_view name);  // inverse of name_of
@@ -33,11 +38,12 @@ struct RopeScaling {
   bool odd = false;
   double theta = 10000.0;
   bool interleaved = false;  // pairs (x[2i], x[2i+1]) instead of (x[i], x[i + rotary_dim/2])
-  // Scale. dynamic: slope of the formula in rope_scale. dynamic-yarn: the largest scale; 1: no limit.
+  // Scale. dynamic: slope of the formula in rope_scale. dynamic-yarn, dynamic-yarn-radix: the largest scale;
+  // 1: no limit.
   double factor = 1.0;
   int64_t original_ctx = 0;  // L0: the trained context length
   int64_t max_position_embeddings = 0;
-  // yarn, dynamic-yarn
+  // is_yarn
   double beta_fast = 32.0, beta_slow = 1.0;
   std::optional<double> attention_factor;  // also longrope
   double mscale = 0.0, mscale_all_dim = 0.0;
@@ -50,8 +56,10 @@ struct RopeScaling {
   std::vector<double> short_factor, long_factor;
 
   int64_t exponent_dim() const { return rotary_dim - (odd ? 1 : 0); }  // d of theta^(-2i/d)
-  // True if inv_freq depends on the sequence length (dynamic, dynamic-yarn, longrope).
+  // True if inv_freq depends on the sequence length: the dynamic types and longrope.
   bool depends_on_length() const;
+  // Whether the scale grows with every token (on scale steps): the dynamic types.
+  bool grows() const { return depends_on_length() && type != RopeType::kLongRope; }
   bool operator==(const RopeScaling&) const = default;
 };
 

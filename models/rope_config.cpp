@@ -70,13 +70,14 @@ double parse_factor(const JsonFields& object, const RopeDefaults& defaults, cons
   const double implied =
       static_cast<double>(rope.max_position_embeddings) / static_cast<double>(rope.original_ctx);
   if (rope.type == RopeType::kLongRope) return implied;
-  if (rope.type == RopeType::kYarn && object.present("factor")) return implied;
-  if (rope.type == RopeType::kProportional || rope.type == RopeType::kDynamicYarn) return 1.0;
+  const bool yarn = is_yarn(rope.type);
+  if (rope.type == RopeType::kProportional || (yarn && rope.grows())) return 1.0;
+  if (yarn && object.present("factor")) return implied;
   object.fail("factor", "expected a number from 1 to 1000000");
 }
 
 // yarn, llama3 and longrope take the top-level value, then the object's, then max_position_embeddings
-// (standardize_rope_params); ntk and dynamic-yarn are read like yarn. dynamic always starts at
+// (standardize_rope_params); so are the types that transformers lacks. dynamic always starts at
 // max_position_embeddings (_compute_dynamic_ntk_parameters); other types do not use the length.
 int64_t parse_original_ctx(const JsonFields& object, const RopeDefaults& defaults, RopeType type) {
   const char* key = "original_max_position_embeddings";
@@ -107,8 +108,9 @@ void parse_yarn(const JsonFields& object, RopeScaling& rope) {
   rope.mscale_all_dim = object.number("mscale_all_dim", 0.0, 1e3).value_or(0.0);
   rope.truncate = object.boolean("truncate").value_or(true);
   // The YaRN repository's "finetuned" starts the scale at max_position_embeddings / L0: another formula.
-  if (rope.type == RopeType::kDynamicYarn && object.boolean("finetuned").value_or(false))
-    object.fail("finetuned", "dynamic-yarn starts from an unscaled model; use yarn for a fine-tuned one");
+  if (rope.grows() && object.boolean("finetuned").value_or(false))
+    object.fail("finetuned", std::string(name_of(rope.type)) +
+                                 " starts from an unscaled model; use yarn for a fine-tuned one");
 }
 
 // rope_parameters may hold one object per layer type; all must agree, as all layers share one RoPE. The
@@ -186,9 +188,8 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeDefaults& def
   set_rotary_dim(rope);
   rope.original_ctx = parse_original_ctx(object, defaults, rope.type);
   if (rope.type != RopeType::kDefault) rope.factor = parse_factor(object, defaults, rope);
-  if (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn) parse_yarn(object, rope);
-  if (rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn ||
-      rope.type == RopeType::kLongRope) {
+  if (is_yarn(rope.type)) parse_yarn(object, rope);
+  if (is_yarn(rope.type) || rope.type == RopeType::kLongRope) {
     rope.attention_factor = object.number("attention_factor", 1e-6, 1e6);
   }
   const auto need = [&](const char* key) {

@@ -9,7 +9,7 @@ All mutants of a file are compiled at once, each with a switch; a run of a test 
 `LARIAT_MUTANT=17 build-mutate/build/models_test` runs mutant 17 by hand. A mutant is killed if a test suite of the file fails,
 crashes or hangs. Only suites that reach a mutant run it, the fastest first. Survivors are printed:
 
-    models/rope.cpp:62: low == high -> low != high (mutant 34): survives
+    models/rope_yarn.cpp:26: low == high -> low != high (mutant 34): survives
 
 A row of tests/mutants.tsv explains a survivor that no test can detect: file, line, mutation and reason, separated by tabs. Fails
 if a survivor has no row, or a row fits no survivor.
@@ -44,6 +44,7 @@ RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Place
 # Test programs of each file, and the covering suites.
 SUITES = {
     "models/rope.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],
+    "models/rope_yarn.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*")],
     "models/safetensors.cpp": [("models_test", "Safetensors*:Forms*:Keys*:Specs*")],
     "models/quantization/gguf_blocks.cpp": [("models_test", "Gguf*"), ("engine_test", "*Gguf*")],
     "models/decoder.cpp": RUNNING + [("engine_test", "*LongOther*:*Qwen*:*FormLogits*:*Gguf*:Alibi*")],
@@ -53,7 +54,7 @@ SUITES = {
     "engine/runtime/sequence.cpp": RUNNING,
     "engine/runtime/step_builder.cpp": RUNNING,
     **{f"models/positions/{name}.cpp": METHODS
-       for name in ("dca", "lm_infinite", "position_method", "rerope", "self_extend", "sinks", "string")},
+       for name in ("dca", "jet_long", "jet_long_freq", "lm_infinite", "position_method", "rerope", "self_extend", "sinks", "string")},
     "engine/eval/verdict.cpp": [("engine_test", "Verdict*:*Sweep*:*Report*")],
 }  # fmt: skip
 

@@ -22,7 +22,8 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
       "sliding: each token once, overlapping windows; chunks: second half of disjoint windows";
   if (growing) {
     methods.emplace_back("growing");
-    meaning += "; growing: context from 0 to --ctx";
+    methods.emplace_back("anchored");
+    meaning += "; growing: context from 0 to --ctx; anchored: one prefill per multiple of --step";
   }
   command.add_option("--method", method, meaning)->check(CLI::IsMember(methods));
   command.add_option("--stride", stride, "tokens between sliding windows")

@@ -218,7 +218,8 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   engine.options.progress = nullptr;
   progress.clear();
   print_warnings(engine.warnings, options.quiet);
-  if (!options.other_scalings) warn_of_still_scale(options, *engine.session_options.rope);
+  if (!options.other_scalings && !engine.session_options.positions.stretch)
+    warn_of_still_scale(options, *engine.session_options.rope);
   return engine;
 }
 

@@ -21,8 +21,8 @@
 namespace lariat {
 namespace {
 
-// Losses by position of a growing context.
-std::string growing_rows(const PerplexityResult& result) {
+// Losses by position of a growing context or of anchored windows.
+std::string position_rows(const PerplexityResult& result) {
   std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& bucket : result.positions) {
     if (bucket.tokens == 0) continue;  // not reached
@@ -35,7 +35,7 @@ std::string growing_rows(const PerplexityResult& result) {
 std::string table_of(const std::vector<PerplexityResult>& results) {
   std::string text;
   for (const auto& result : results) {
-    if (result.method == PerplexityMethod::kGrowing) text += growing_rows(result);
+    if (result.step > 0) text += position_rows(result);
   }
   std::vector<std::vector<std::string>> rows = {{"ctx", "stride", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& result : results) {
@@ -188,12 +188,16 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
                              const TokenSource& text) {
   const std::string with_method = "with --method " + command.method;
   const bool growing = command.method == "growing";
-  if (!growing) warn_idle(command.common, {"--step"}, with_method);
+  const bool anchored = command.method == "anchored";
+  if (!growing && !anchored) warn_idle(command.common, {"--step"}, with_method);
+  if (anchored) warn_idle(command.common, {"--buckets"}, with_method);
   if (command.method != "sliding") warn_idle(command.common, {"--stride"}, with_method);
-  if (!growing && !command.files.json) warn_idle(command.common, {"--buckets"}, "without --json");
+  if (!growing && !anchored && !command.files.json)
+    warn_idle(command.common, {"--buckets"}, "without --json");
+  const int64_t usual = anchored ? PerplexityOptions().step : default_step(engine.session_options);
   PerplexityOptions options{.ctx = command.ctx,
                             .stride = command.stride,
-                            .step = command.step > 0 ? command.step : default_step(engine.session_options),
+                            .step = command.step > 0 ? command.step : usual,
                             .method = parse_perplexity_method(command.method),
                             .bos = text_bos(*engine.tokenizer),
                             .buckets = static_cast<int>(std::min<int64_t>(command.buckets[0], 1 << 20)),
@@ -227,8 +231,8 @@ void add_perplexity_command(CLI::App& app) {
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
                          "growing: N x --ctx for N contexts", true);
   sub.get_option("--max-tokens")->default_str("all");
-  sub.add_option("--step", command->step, "prefill size of a growing context")
-      ->default_str("512; 32 with --rope-steps exact")
+  sub.add_option("--step", command->step, "prefill size of a growing context; tokens per anchored window")
+      ->default_str("512; growing with --rope-steps exact: 32")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   sub.add_option("--buckets", command->buckets, "number or ends of position buckets for reported losses")
       ->delimiter(',')

@@ -129,14 +129,14 @@ ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
         fmt::format("saved with {:.20} keys and {:.20} values, and this run has {} and {}; use the "
                     "`kv_dtype` of the file",
                     saved.keys, saved.values, own.keys, own.values));
-  if (saved.rope != own.rope)
-    file.fail(fmt::format("keys are rotated in {:.60}, and this run rotates {}; load it with the same model",
-                          saved.rope, own.rope));
   if (saved.method != own.method) {
     const auto in_words = [](const std::string& method) { return method.empty() ? "none" : method; };
     file.fail(fmt::format("saved with `position_method` {:.200}, and this run has {}; use the same one",
                           in_words(saved.method), in_words(own.method)));
   }
+  if (saved.rope != own.rope)
+    file.fail(fmt::format("keys are rotated in {:.60}, and this run rotates {}; load it with the same model",
+                          saved.rope, own.rope));
   return saved;
 }
 

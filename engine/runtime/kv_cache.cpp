@@ -136,15 +136,17 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
     KvCache& cache = *caches[i];
     const std::vector<double>&before = cache.frequencies_.inv_freq, &after = frequencies[i].inv_freq;
     const KeyPositions own = positions.empty() ? KeyPositions() : positions[i];
-    if (cache.length_ == 0 || (after == before && own.second_to.empty())) continue;
+    const bool moves = !own.second_to.positions.empty() ||
+                       !std::ranges::equal(own.second_from.inv_freq, own.second_to.inv_freq);
+    if (cache.length_ == 0 || (after == before && !moves)) continue;
     if (!rerotate) {
       cache.consistent_ = false;
     } else {
       cache.own_pages(0, static_cast<size_t>(ceil_div(cache.length_, kKvPage)));
       KeyRotation keys{cache.pages(), cache.length_, {before, own.keys}, {after}, pool.mrope_axes()};
       if (after != before) rotations.push_back(keys);
-      if (!own.second_from.empty()) {
-        keys.from.positions = own.second_from, keys.to.positions = own.second_to;
+      if (!own.second_from.inv_freq.empty()) {
+        keys.from = own.second_from, keys.to = own.second_to;
         second_rotations.push_back(keys);
       }
       moved.push_back(&cache);

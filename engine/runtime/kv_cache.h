@@ -68,10 +68,11 @@ struct RerotationStats {
   double seconds = 0;
 };
 
-// RoPE positions of a cache's keys; empty: their indices. second_from and second_to: old and new positions of
-// the second keys; an empty second_to keeps the old positions.
+// RoPE positions of a cache's keys; empty: their indices. second_from and second_to: old and new angles of
+// the second keys; empty new positions keep the old ones.
 struct KeyPositions {
-  std::span<const double> keys{}, second_from{}, second_to{};
+  std::span<const double> keys{};
+  KeyRotation::Angles second_from{}, second_to{};
 };
 
 // The paged KV cache of one sequence, which stores the RoPE frequencies of its keys. Caches may share pages

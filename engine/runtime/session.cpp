@@ -169,10 +169,15 @@ void Session::update_frequencies(std::span<Sequence* const> sequences, std::span
     const int64_t cached = sequence.length();
     KeyPositions& keys = positions.emplace_back(KeyPositions{own.of(0, 0, cached, memory.emplace_back())});
     if (second_keys_of(sequence.method().ranges) == 0) continue;
-    keys.second_from = own.second_keys(cached);
+    const auto second = [&](const RopeFrequencies& near, double at) -> std::span<const double> {
+      const auto& far = sequence.method().far;
+      return memory.emplace_back(far ? far(near.inv_freq, sequence.rope_, at).inv_freq : near.inv_freq);
+    };
+    keys.second_from = {second(sequence.cache_.frequencies(), own.stretch()), own.second_keys(cached)};
+    keys.second_to = {second(frequencies.back(), stretch)};
     if (stretch == own.stretch()) continue;
     stretched.push_back({own, stretch, memory.emplace_back(own.second_keys_at(stretch, cached))});
-    keys.second_to = stretched.back().second_keys;
+    keys.second_to.positions = stretched.back().second_keys;
   }
   set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, positions);
   for (const auto& [of, stretch, second_keys] : stretched) of.set_stretch(stretch, std::move(second_keys));

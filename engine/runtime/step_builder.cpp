@@ -31,7 +31,7 @@ std::span<const float> StepBuilder::query_scales(const Sequence& sequence, int64
   const float of_scores =
       spec_.scores_take_mscale ? static_cast<float>(rope_score_scale(sequence.rope())) : 1.0F;
   for (int64_t i = first; i < first + n_tokens; ++i) {
-    const double of_method = temperature ? temperature(i) : 1.0;
+    const double of_method = temperature ? temperature(i, sequence.positions().stretch()) : 1.0;
     scales.push_back(of_scores * static_cast<float>(spec_.query_scale.at(i) * of_method));
   }
   return scales;
@@ -63,7 +63,15 @@ void StepBuilder::add(Sequence& sequence, int64_t first, std::span<const int32_t
     rope.positions = sequence.positions_.of(t, first, n_tokens, positions_[begin + t]);
     if (!sequence.positions_.mrope().empty()) rope.axes = spec_.mrope_axes;
   }
-  const std::vector<VisibleRange>& ranges = sequence.method().ranges;
+  if (const auto& far = sequence.method().far) {
+    far_.resize(std::max(far_.size(), sequences_.size()));
+    const auto& [inv_freq, phases] = far_[sequences_.size() - 1] =
+        far(keys.inv_freq, sequence.rope(), sequence.positions().stretch());
+    SequenceRope& queries = ropes_[n_model_ropes_].back();
+    queries.inv_freq = ropes_[n_model_ropes_ + 1].back().inv_freq = inv_freq;
+    queries.phases = phases;
+  }
+  const auto ranges = sequence.method().ranges_at(sequence.positions_.stretch());
   if (visible_.empty() || !std::ranges::equal(visible_.back().ranges, ranges))
     visible_.push_back({ranges, 0});
   ++visible_.back().n_sequences;

@@ -36,6 +36,7 @@ class StepBuilder {
   std::vector<VisibleGroup> visible_;
   std::vector<std::vector<float>> query_scales_;  // per sequence
   std::vector<std::vector<double>> positions_;    // per sequence and table
+  std::vector<PositionMethod::FarRope> far_;      // per sequence
 };
 
 }  // namespace lariat

@@ -43,8 +43,9 @@ ModelSpec read_with_latent(const JsonFields& config, Defaults defaults, int64_t 
   if (defaults.head_dim == 0) defaults.head_dim = 64;
   ModelSpec spec = read_decoder(config, defaults);
   spec.scores_take_mscale = true;
-  if (spec.rope().type == RopeType::kDynamicYarn && spec.rope().mscale_all_dim != 0.0)
-    rope_object(config).fail("mscale_all_dim", "not supported with dynamic-yarn; remove the key");
+  const std::string type(name_of(spec.rope().type));
+  if (type != "yarn" && spec.rope().mscale_all_dim != 0.0)
+    rope_object(config).fail("mscale_all_dim", "not supported with " + type + "; remove the key");
   if (v_dim == 0 && !config.has("v_head_dim") &&
       spec.hidden_size % spec.layers.front().attention.n_heads != 0)
     config.fail("num_attention_heads", "does not divide hidden_size, and there is no v_head_dim");

@@ -1,6 +1,7 @@
 #include "models/positions/position_method.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -21,8 +22,9 @@ constexpr double kMostTemperature = 100;
 constexpr std::string_view kTemperature = "temperature=";
 
 const std::vector<PositionRow>& rows() {
-  static const std::vector<PositionRow> all{dca_row(),         string_row(), sinks_row(),
-                                            self_extend_row(), rerope_row(), lm_infinite_row()};
+  static const std::vector<PositionRow> all{dca_row(),         string_row(),       sinks_row(),
+                                            self_extend_row(), rerope_row(),       lm_infinite_row(),
+                                            jet_long_row(),    jet_long_freq_row()};
   return all;
 }
 
@@ -57,23 +59,28 @@ void read_value(const PositionRow& row, std::string_view part, std::string_view 
   const std::string_view digits = part.substr(std::min(equals + 1, part.size()));
   const char* const end = digits.data() + digits.size();
   const auto read = std::from_chars(digits.data(), end, value.emplace());
-  if (key->may_be_auto && digits == "auto") {
-    value = kAuto;
+  const auto word = std::ranges::find(key->words, digits);
+  if (word != key->words.end()) {
+    value = kAuto - (word - key->words.begin());
+  } else if (!key->numbers) {
+    fail(text, fmt::format("expected {}={}", key->name, fmt::join(key->words, " or ")));
   } else if (read.ec != std::errc() || read.ptr != end || *value < 1 || *value > kMostValue) {
     fail(text, fmt::format("expected {}=N, a whole number from 1 to {}{}", key->name, kMostValue,
-                           key->may_be_auto ? ", or auto" : ""));
+                           key->words.empty() ? "" : ", or auto"));
   }
 }
 
 // Depends on the token's position, not on the text so far, hence not on steps: as for Llama 2 in ReRoPE, as
 // YaRN on queries and keys, or a constant.
-std::function<double(int64_t)> read_temperature(std::string_view given, int64_t trained,
-                                                std::string_view text) {
+std::function<double(int64_t, double)> read_temperature(std::string_view given, int64_t trained,
+                                                        std::string_view text) {
   const double l0 = std::max(static_cast<double>(trained), 2.0);
   if (given == "log")
-    return [l0](int64_t p) { return std::max(std::log(static_cast<double>(p + 1)) / std::log(l0), 1.0); };
+    return [l0](int64_t p, double) {
+      return std::max(std::log(static_cast<double>(p + 1)) / std::log(l0), 1.0);
+    };
   if (given == "length") {
-    return [l0](int64_t p) {
+    return [l0](int64_t p, double) {
       return std::pow(std::max(0.1 * std::log(static_cast<double>(p + 1) / l0) + 1, 1.0), 2);
     };
   }
@@ -84,7 +91,7 @@ std::function<double(int64_t)> read_temperature(std::string_view given, int64_t 
     fail(text,
          fmt::format("expected temperature=log, =length or a factor above 0 and up to {}", kMostTemperature));
   }
-  return [factor](int64_t) { return factor; };
+  return [factor](int64_t, double) { return factor; };
 }
 
 }  // namespace
@@ -117,7 +124,9 @@ PositionMethod parse_position_method(std::string_view text, int64_t trained, int
   for (size_t i = 0; i < given.size(); ++i) {
     const PositionKey& key = row.keys[i];
     const int64_t usual =
-        key.usual == nullptr ? 0 : std::clamp<int64_t>(key.usual(trained, longest), 1, kMostValue);
+        key.usual == nullptr
+            ? 0
+            : std::clamp(key.usual(trained, longest), key.words.empty() ? int64_t{1} : kAuto, kMostValue);
     values.push_back(given[i].value_or(usual));
   }
   return make_position_method(row.name, values, temperature, trained);
@@ -128,7 +137,9 @@ PositionMethod make_position_method(std::string_view name, std::span<const int64
   const PositionRow& row = row_named(name, name);
   std::string text(name);
   for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i] == kAuto) text += fmt::format("/{}=auto", row.keys[i].name);
+    if (values[i] < 0)
+      text +=
+          fmt::format("/{}={}", row.keys[i].name, row.keys[i].words[static_cast<size_t>(kAuto - values[i])]);
     if (values[i] > 0) text += fmt::format("/{}={}", row.keys[i].name, values[i]);
   }
   PositionMethod method;

@@ -11,6 +11,7 @@
 namespace lariat {
 
 struct ModelSpec;
+struct RopeScaling;
 
 // Attention at other distances than the tokens' own: extends a model beyond its trained length with unchanged
 // frequencies (docs/context-extension.md). A key is cached rotated to one or two fixed positions. A token
@@ -23,16 +24,27 @@ struct PositionMethod {
   std::string name{};                  // with all values, "dca/chunk=6144/window=2048"; empty: no method
   std::vector<Positions> positions{};  // one per table of `ranges`; the first is also the keys'
   std::vector<VisibleRange> ranges{};
+  std::vector<VisibleRange> unstretched{};  // `ranges` at a stretch of 1; empty: `ranges`
   // Divisor of far distances for a length (a scale step); a change moves only second keys. Empty: 1.
   std::function<double(double length)> stretch{};
-  // Factor of the whole query of the token at index `place`; empty: 1.
-  std::function<double(int64_t place)> temperature{};
+  // Factor of the whole query of the token at index `place`, at a stretch; empty: 1.
+  std::function<double(int64_t place, double stretch)> temperature{};
+  // RoPE of far keys, for the frequencies of near keys. Second keys are rotated by `inv_freq`, and so are the
+  // queries by table 1, with `phases` added to their angles. Empty: far keys have the frequencies of near
+  // keys.
+  struct FarRope {
+    std::vector<double> inv_freq, phases;
+  };
+  std::function<FarRope(std::span<const double> inv_freq, const RopeScaling& rope, double stretch)> far{};
 
   // Indices [first, last) of keys that no token at index p or later sees.
   struct Places {
     int64_t first, last;
   };
   Places unseen(int64_t p) const;
+  std::span<const VisibleRange> ranges_at(double at) const {
+    return at == 1 && !unstretched.empty() ? unstretched : ranges;
+  }
 };
 
 // Parses "dca", or "dca/chunk=6144/window=2048/temperature=log"; "none" or empty: no method. Defaults follow

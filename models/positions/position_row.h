@@ -8,20 +8,22 @@
 // The table of methods: each is a file of this folder.
 namespace lariat {
 
-// Value "auto": follows the length.
+// Value of a key's first word; "auto" follows the length.
 inline constexpr int64_t kAuto = -1;
 
 struct PositionKey {
   std::string_view name;
   // Default value; nullptr: 0, which means none.
   int64_t (*usual)(int64_t trained, int64_t longest);
-  bool may_be_auto = false;
+  std::vector<std::string_view> words{};  // that it may be in place of a number: values kAuto, kAuto - 1, ...
+  bool numbers = true;
 };
 
 struct PositionRow {
   std::string_view name;
   std::vector<PositionKey> keys;
-  // One value per key: at least 1 or kAuto; 0: none. Throws UsageError; the parser adds the method's name.
+  // One value per key: at least 1, or of a word; 0: none. Throws UsageError; the parser adds the method's
+  // name.
   PositionMethod (*make)(std::span<const int64_t> values, int64_t trained);
 };
 
@@ -31,11 +33,18 @@ PositionRow sinks_row();
 PositionRow self_extend_row();
 PositionRow rerope_row();
 PositionRow lm_infinite_row();
+PositionRow jet_long_row();
+PositionRow jet_long_freq_row();
 
 // Edges of ranges: the text's beginning, and after the key at distance d (nearer(d + 1) includes that key).
 inline constexpr KeyEdge kTextBegin{0, 1, 0, 0};
 inline KeyEdge nearer(int64_t d) { return {.offset = static_cast<int32_t>(1 - d)}; }
 inline constexpr KeyEdge kOwnEnd{1};
+// PositionMethod::unstretched of a method with second keys: all keys at their distance, and an empty range,
+// for which second keys are stored.
+inline std::vector<VisibleRange> unstretched_ranges() {
+  return {{kTextBegin, kOwnEnd, 0}, {kTextBegin, kTextBegin, 1, 2}};
+}
 
 // Divisor of distances beyond a window: `value`, or for kAuto the divisor that brings the farthest key to the
 // trained length, at least 1. Throws UsageError if the window is not below the trained length.

@@ -25,7 +25,7 @@ PositionMethod make_rerope(std::span<const int64_t> values, int64_t trained) {
 // ReRoPE and leaky ReRoPE (github.com/bojone/rerope).
 PositionRow rerope_row() {
   return {"rerope",
-          {{"window", [](int64_t trained, int64_t) { return trained / 4; }}, {"k", nullptr, true}},
+          {{"window", [](int64_t trained, int64_t) { return trained / 4; }}, {"k", nullptr, {"auto"}}},
           make_rerope};
 }
 

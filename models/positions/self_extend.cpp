@@ -32,7 +32,7 @@ PositionRow self_extend_row() {
               const int64_t window = trained / 4, room = std::max<int64_t>(trained * 2 / 3 - window, 1);
               return longest == 0 ? 4 : std::max<int64_t>((longest - window + room - 1) / room, 2);
             },
-            true},
+            {"auto"}},
            {"window", [](int64_t trained, int64_t) { return trained / 4; }}},
           make_self_extend};
 }

@@ -48,6 +48,13 @@ inline std::vector<HandWindow> windows_by_hand(const std::vector<int32_t>& text,
   const bool sliding = options.method == PerplexityMethod::kSliding;
   const int64_t n = std::ssize(text), bos = std::ssize(options.bos), holds = ctx - bos;
   std::vector<HandWindow> windows;
+  for (int64_t k = 1; options.method == PerplexityMethod::kAnchored && k * options.step <= ctx; ++k) {
+    HandWindow window{options.bos, static_cast<size_t>(
+                                       std::max(k * options.step - options.step, std::max<int64_t>(bos, 1)))};
+    window.tokens.insert(window.tokens.end(), text.begin(), text.begin() + k * options.step - bos);
+    windows.push_back(std::move(window));
+  }
+  if (!windows.empty()) return windows;
   for (int64_t begin = 0, scored = bos > 0 ? 0 : 1; sliding ? scored < n : begin + holds <= n;) {
     const int64_t end = std::min(begin + holds, n);
     HandWindow window{options.bos, 0};

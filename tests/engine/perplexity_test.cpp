@@ -52,9 +52,11 @@ TEST_P(PerplexityTest, EqualsOnePassPerWindowInFloat64) {
   const auto text = random_text(length, model.spec.vocab_size, 7);
   PerplexityOptions options{.ctx = {24, 64, 16}, .stride = 20};  // longer than the shortest window
   options.bos = bos;
-  for (const PerplexityMethod method : {PerplexityMethod::kSliding, PerplexityMethod::kChunks}) {
+  for (const PerplexityMethod method :
+       {PerplexityMethod::kSliding, PerplexityMethod::kChunks, PerplexityMethod::kAnchored}) {
     options.method = method;
     if (method == PerplexityMethod::kChunks) options.ctx = {16, 32, 25};
+    if (method == PerplexityMethod::kAnchored) options.step = 11;  // of which 32 and 16 are no multiples
     Session session(model, backend, session_options);
     TokenSource source(text);
     const auto results = measure_perplexity(session, source, options);
@@ -86,6 +88,33 @@ INSTANTIATE_TEST_SUITE_P(All, PerplexityTest,
                                          Case{"dynamic", {1}, 130, 40}, Case{"dynamic-yarn", {}, 131, 512},
                                          Case{"dynamic", {1, 5, 7}, 131, 512}),
                          case_name);
+
+// A group that follows the length, which shorter windows do not share with longer ones.
+TEST(AnchoredPerplexity, HasTheGroupOfEachWindow) {
+  CpuBackend backend(1);
+  const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
+  SessionOptions session_options = f32_session();
+  session_options.positions = parse_position_method("jet-long/window=20", 64, 0);
+  const auto text = random_text(210, model.spec.vocab_size, 7);
+  const PerplexityOptions options{
+      .ctx = {200}, .step = 50, .method = PerplexityMethod::kAnchored, .bos = {1}};
+  Session session(model, backend, session_options);
+  const auto result = measure_perplexity(session, TokenSource(text), options)[0];
+  std::vector<double> losses;
+  for (const HandWindow& window : windows_by_hand(text, options, 200)) {
+    size_t i = window.first;
+    for (const auto& row : window.log_probabilities(model, backend, session_options))
+      losses.push_back(-row[static_cast<size_t>(window.tokens[i++])]);
+  }
+  expect_equal(result, losses);
+  ASSERT_EQ(result.positions.size(), 4U);
+  for (const PositionBucket& bucket : result.positions) EXPECT_EQ(bucket.tokens, bucket.from == 0 ? 49 : 50);
+  PerplexityOptions wrong = options;
+  for (const int64_t step : {1, 201}) {
+    wrong.step = step;
+    EXPECT_NE(error_of([&] { measure_perplexity(session, TokenSource(text), wrong); }), "") << step;
+  }
+}
 
 TEST(PerplexityInterrupted, KeepsWhatWasMeasured) {
   CpuBackend backend(1);

@@ -8,7 +8,8 @@
 #include <cmath>
 
 #include "engine/contexts/saved_context.h"
-#include "tests/engine/relative_oracle.h"
+#include "models/rope_config.h"
+#include "tests/engine/position_cases.h"
 
 namespace lariat::test {
 namespace {
@@ -19,86 +20,6 @@ void expect_refused(const auto& action, const std::string& words) {
 
 constexpr size_t kTokens = 300;  // more than a page
 
-// Formulas of docs/context-extension.md.
-Distance dca_distance(int64_t s, int64_t w) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    const int64_t c = s + w, chunks = i / s - j / s;
-    if (chunks == 0) return i - j;
-    if (chunks == 1) return std::min(i % s + s, c - 1) - j % s;
-    return c - 1 - j % s;
-  };
-}
-
-Distance string_distance(int64_t shift, int64_t w) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    return i - j < shift ? i - j : i - j - shift + w;
-  };
-}
-
-Distance sinks_distance(int64_t n, int64_t w) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    if (j >= n && i - j >= w) return {};
-    return j < n && i >= n + w ? n + w - 1 - j : i - j;
-  };
-}
-
-Distance self_extend_distance(int64_t group, int64_t w) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    return i - j < w ? i - j : i / group + w - w / group - j / group;
-  };
-}
-
-Distance rerope_distance(double w, double k) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    const auto d = static_cast<double>(i - j);
-    return d < w ? d : w + (k > 0 ? (d - w) / k : 0);
-  };
-}
-
-Distance lm_infinite_distance(int64_t n, int64_t w) {
-  return [=](int64_t i, int64_t j) -> std::optional<double> {
-    if (j >= n && i - j >= w) return {};
-    return std::min(i - j, w);
-  };
-}
-
-struct MethodCase {
-  std::string method;
-  Distance distance;
-  std::string scaling = "none";
-  std::function<double(int64_t)> temperature{};
-};
-
-// Ratio of the length up to this token to the trained length, at least 1.
-double beyond(int64_t i) { return std::max(static_cast<double>(i + 1) / 64, 1.0); }
-
-std::vector<MethodCase> method_cases() {
-  return {{"dca/chunk=24/window=10", dca_distance(24, 10)},
-          {"dca/chunk=50/window=50", dca_distance(50, 50)},
-          {"dca/window=1/chunk=64", dca_distance(64, 1)},
-          {"dca/chunk=24/window=10", dca_distance(24, 10), "yarn"},
-          {"string/shift=40/window=8", string_distance(40, 8)},
-          {"string/shift=64/window=1", string_distance(64, 1), "yarn"},
-          {"sinks/sinks=3/window=37", sinks_distance(3, 37)},
-          {"sinks/sinks=70/window=9", sinks_distance(70, 9)},
-          {"sinks/sinks=4/window=60", sinks_distance(4, 60), "yarn"},
-          {"self-extend/group=4/window=24", self_extend_distance(4, 24)},
-          {"self-extend/group=7/window=50", self_extend_distance(7, 50)},
-          {"self-extend/group=30/window=20", self_extend_distance(30, 20)},
-          {"self-extend/group=2/window=33", self_extend_distance(2, 33), "yarn"},
-          {"rerope/window=30", rerope_distance(30, 0)},
-          {"rerope/window=1", rerope_distance(1, 0), "yarn"},
-          {"rerope/window=40/k=3", rerope_distance(40, 3)},
-          {"lm-infinite/sinks=5/window=33", lm_infinite_distance(5, 33)},
-          {"lm-infinite/sinks=50/window=20", lm_infinite_distance(50, 20), "yarn"},
-          {"rerope/window=30/temperature=log", rerope_distance(30, 0), "none",
-           [](int64_t i) { return 1 + std::log(beyond(i)) / std::log(64.0); }},
-          {"dca/temperature=length/chunk=24/window=10", dca_distance(24, 10), "yarn",
-           [](int64_t i) { return std::pow(0.1 * std::log(beyond(i)) + 1, 2); }},
-          {"string/shift=40/window=8/temperature=1.1434", string_distance(40, 8), "none",
-           [](int64_t) { return 1.1434; }}};
-}
-
 class Methods : public OnLlama, public testing::WithParamInterface<MethodCase> {
  protected:
   Methods() {
@@ -107,9 +28,11 @@ class Methods : public OnLlama, public testing::WithParamInterface<MethodCase> {
     options_.rope = resolve_rope(model_.spec.rope(), rope);
     options_.positions = parse_position_method(GetParam().method, 64, 0);
     tokens_ = some_tokens(kTokens, model_.spec.vocab_size);
-    expected_ = RelativeOracle(model_dir_, model_.spec)
-                    .logits(tokens_, GetParam().distance, rope_frequencies(*options_.rope, kTokens),
-                            GetParam().temperature);
+    const auto& [method, distance, scaling, temperature, far] = GetParam();
+    const RopeFrequencies near = rope_frequencies(*options_.rope, kTokens);
+    expected_ =
+        RelativeOracle(model_dir_, model_.spec)
+            .logits(tokens_, distance, near, temperature, far ? far->angle(*options_.rope, near) : Angle());
     for (const float logit : expected_) largest_ = std::max(largest_, std::abs(static_cast<double>(logit)));
   }
   // Largest difference relative to the largest logit.
@@ -166,7 +89,9 @@ TEST_F(PositionMethods, LeaveShortTextsUnchanged) {
   const auto expected = all_logits(plain, tokens, 20);
   for (const char* method :
        {"none", "dca/chunk=40/window=9", "string/shift=40/window=8", "sinks/sinks=2/window=40",
-        "self-extend/group=3/window=40", "rerope/window=40", "lm-infinite/sinks=3/window=40"}) {
+        "self-extend/group=3/window=40", "rerope/window=40", "lm-infinite/sinks=3/window=40",
+        "jet-long/window=39/group=3", "jet-long/window=5", "jet-long-freq/window=39/far=ntk/factor=3",
+        "jet-long-freq/window=5"}) {
     SessionOptions options = f32_session();
     options.positions = parse_position_method(method, 64, 0);
     Session session(model_, backend_, options);
@@ -179,13 +104,16 @@ TEST_F(PositionMethods, LeaveShortTextsUnchanged) {
 TEST_F(PositionMethods, KeysFollowAChangingScale) {
   const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   SessionOptions options = f32_session();
-  for (const auto& [method, scaling] : {std::pair("dca/chunk=24/window=10", "dynamic-yarn"),
-                                        std::pair("string/shift=40/window=8", "dynamic-yarn"),
-                                        std::pair("self-extend/group=3/window=20", "dynamic-yarn"),
-                                        std::pair("rerope/window=20/k=3", "dynamic-yarn"),
-                                        std::pair("self-extend/group=auto/window=20", "dynamic-yarn"),
-                                        std::pair("self-extend/group=auto/window=20", "none"),
-                                        std::pair("rerope/window=20/k=auto", "none")}) {
+  for (const auto& [method, scaling] :
+       {std::pair("dca/chunk=24/window=10", "dynamic-yarn"),
+        std::pair("string/shift=40/window=8", "dynamic-yarn"),
+        std::pair("self-extend/group=3/window=20", "dynamic-yarn"),
+        std::pair("rerope/window=20/k=3", "dynamic-yarn"),
+        std::pair("self-extend/group=auto/window=20", "dynamic-yarn"),
+        std::pair("self-extend/group=auto/window=20", "none"), std::pair("rerope/window=20/k=auto", "none"),
+        std::pair("jet-long/window=20", "none"), std::pair("jet-long/window=20", "dynamic-yarn"),
+        std::pair("jet-long-freq/window=20", "none"), std::pair("jet-long-freq/window=20", "dynamic-yarn"),
+        std::pair("jet-long-freq/window=20/far=linear/factor=3", "dynamic-yarn")}) {
     options.rope = resolve_rope(model_.spec.rope(), {.scaling = scaling});
     options.positions = parse_position_method(method, 64, 0);
     Session session(model_, backend_, options);
@@ -220,12 +148,16 @@ TEST_F(PositionMethods, AutoFollowsTheLength) {
   SessionOptions options = f32_session();
   options.rope = resolve_rope(model_.spec.rope(), {.scaling = "none", .original_ctx = 64});
   options.prefill_chunk = 64;
-  const auto check = [&](const char* method, size_t n, const Distance& distance) {
+  const auto check = [&](const char* method, size_t n, const Distance& distance,
+                         const std::optional<Far>& far = {}) {
     options.positions = parse_position_method(method, 64, 0);
     EXPECT_EQ(options.positions.name, method);
     const std::span text = std::span(tokens).first(n);
+    const RopeFrequencies near = rope_frequencies(*options.rope, 1);
     const auto expected =
-        RelativeOracle(model_dir_, model_.spec).logits(text, distance, rope_frequencies(*options.rope, 1));
+        far ? RelativeOracle(model_dir_, model_.spec)
+                  .logits(text, distance, near, far->temperature(), far->angle(*options.rope, near))
+            : RelativeOracle(model_dir_, model_.spec).logits(text, distance, near);
     Session session(model_, backend_, options);
     Sequence sequence = session.new_sequence();
     sequence.expect(std::ssize(text));
@@ -239,6 +171,62 @@ TEST_F(PositionMethods, AutoFollowsTheLength) {
   check("self-extend/group=auto/window=24", kTokens, self_extend_distance(8, 24));
   check("rerope/window=40/k=auto", kTokens, rerope_distance(40, (length - 40) / 24));
   check("self-extend/group=auto/window=24", 64, self_extend_distance(1, 24));
+  check("jet-long/window=24/group=auto", kTokens, jet_long_distance(5, 24));
+  check("jet-long/window=24/group=auto", 65, jet_long_distance(2, 24));
+  check("jet-long/window=24/group=auto", 64, jet_long_distance(1, 24));
+  for (const char* far : {"yarn", "ntk", "linear"}) {
+    const std::string method = fmt::format("jet-long-freq/window=24/far={}/factor=auto", far);
+    check(method.c_str(), kTokens, plain_distance(), Far{far, 24, (length - 24) / 40});
+    check(method.c_str(), 64, plain_distance());
+  }
+}
+
+// One prefill, whose length gives the scale and the group.
+TEST_F(PositionMethods, WorkWithEveryScaling) {
+  const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
+  SessionOptions options = f32_session();
+  options.rope_steps = 0;
+  const Far far{"yarn", 24, (kTokens - 24) / 40.0};
+  for (int type = 0; type <= static_cast<int>(RopeType::kDynamicYarnRadix); ++type) {
+    RopeScaling& rope = options.rope.emplace(rope_of_type(model_.spec.rope(), static_cast<RopeType>(type)));
+    rope.factor = rope.depends_on_length() ? 1 : 4;
+    rope.short_factor.assign(static_cast<size_t>(rope.rotary_dim / 2), 1.5);
+    rope.long_factor.assign(static_cast<size_t>(rope.rotary_dim / 2), 3.5);
+    const RopeFrequencies near = rope_frequencies(rope, kTokens);
+    const RelativeOracle oracle(model_dir_, model_.spec);
+    const auto difference = [&](const char* method, const std::vector<float>& expected) {
+      options.positions = parse_position_method(method, 64, 0);
+      Session session(model_, backend_, options);
+      return max_abs_difference(all_logits(session, tokens, kTokens), expected);
+    };
+    EXPECT_LE(difference("jet-long/window=24", oracle.logits(tokens, jet_long_distance(5, 24), near)), 5e-5)
+        << name_of(rope.type);
+    EXPECT_LE(difference("jet-long-freq/window=24", oracle.logits(tokens, plain_distance(), near,
+                                                                  far.temperature(), far.angle(rope, near))),
+              5e-5)
+        << name_of(rope.type);
+  }
+}
+
+// Qwen3's scales for a trained length of 32,768, from the authors' code.
+TEST_F(PositionMethods, JetLongFreqHasTheAuthorsScales) {
+  RopeScaling rope = model_.spec.rope();
+  rope.head_dim = rope.rotary_dim = 128;
+  rope.theta = 1e6;
+  rope.original_ctx = 32768;
+  const PositionMethod method = parse_position_method("jet-long-freq", 32768, 0);
+  EXPECT_EQ(method.name, "jet-long-freq/window=2048/far=yarn/factor=auto");
+  const std::vector<double> near(64, 1.0);
+  for (const auto& [n, s, t] :
+       {std::tuple(65536, 2.067, 1.073), {98304, 3.133, 1.114}, {131072, 4.2, 1.144}}) {
+    const double scale = method.stretch(n);
+    EXPECT_NEAR(scale, s, 1e-3);
+    EXPECT_NEAR(method.temperature(9, scale), t, 1e-3);
+    const auto [inv_freq, phases] = method.far(near, rope, scale);
+    EXPECT_EQ(std::ranges::count(inv_freq, 1.0), 24);
+    EXPECT_EQ(std::ranges::count_if(inv_freq, [&](double f) { return std::abs(f - 1 / scale) < 1e-12; }), 24);
+    for (size_t i = 0; i < 64; ++i) EXPECT_EQ(phases[i], 2048 * (1 - inv_freq[i]));
+  }
 }
 
 class Windows : public OnLlama, public testing::WithParamInterface<MethodCase> {};
@@ -297,22 +285,9 @@ TEST_F(PositionMethods, StoreKeysTwiceForTwoRotations) {
   };
   const size_t plain = bytes_of("none"), one = plain / model.spec.layers.size();
   EXPECT_EQ(bytes_of("dca/chunk=24/window=10"), plain);
-  for (const char* method : {"self-extend/group=3/window=20", "rerope/window=20", "lm-infinite/window=20"})
+  for (const char* method : {"self-extend/group=3/window=20", "rerope/window=20", "lm-infinite/window=20",
+                             "jet-long/window=20/group=3", "jet-long-freq/window=20/factor=3"})
     EXPECT_EQ(bytes_of(method), plain + static_cast<size_t>(rotating) * one) << method;
-}
-
-// Distance between token i and key j by the method's ranges and positions; nullopt: j is masked.
-std::optional<double> distance_of(const PositionMethod& method, int64_t i, int64_t j) {
-  const double stretch = method.stretch ? method.stretch(static_cast<double>(i + 1)) : 1;
-  const auto position = [&](size_t table, int64_t index) {
-    const auto& at = method.positions[table];
-    return at ? at(index, stretch) : static_cast<double>(index);
-  };
-  for (const VisibleRange& range : method.ranges) {
-    if (j >= range.begin.at(i) && j < range.end.at(i))
-      return position(range.table, i) - position(range.second_keys, j);
-  }
-  return std::nullopt;
 }
 
 TEST_F(PositionMethods, HaveTheirDistances) {
@@ -324,9 +299,10 @@ TEST_F(PositionMethods, HaveTheirDistances) {
     const PositionMethod method = parse_position_method(one.method, 64, 0);
     for (int64_t i = 0; i < 200; ++i) {
       for (int64_t j = 0; j <= i; ++j)
-        ASSERT_NEAR(distance_of(method, i, j).value_or(-1), one.distance(i, j).value_or(-1), 1e-12)
+        ASSERT_NEAR(distance_of(method, i, j, static_cast<double>(i + 1)).value_or(-1),
+                    one.distance(i, j).value_or(-1), 1e-12)
             << one.method << " " << i << " " << j;
-      EXPECT_EQ(distance_of(method, i, i + 1), std::nullopt);
+      EXPECT_EQ(distance_of(method, i, i + 1, 1), std::nullopt);
     }
   }
   EXPECT_TRUE(is_position_method("dca") && is_position_method("sinks/x"));
@@ -359,9 +335,13 @@ TEST_F(PositionMethods, AreParsedFromNamesAndValues) {
   EXPECT_EQ(name("rerope"), "rerope/window=2048");
   EXPECT_EQ(name("rerope/k=16"), "rerope/window=2048/k=16");
   EXPECT_EQ(name("lm-infinite"), "lm-infinite/sinks=10/window=8192");
+  EXPECT_EQ(name("jet-long"), "jet-long/window=512/group=auto");
+  EXPECT_EQ(name("jet-long/group=3"), "jet-long/window=512/group=3");
+  EXPECT_EQ(name("jet-long-freq"), "jet-long-freq/window=512/far=yarn/factor=auto");
+  EXPECT_EQ(name("jet-long-freq/factor=3/far=linear"), "jet-long-freq/window=512/far=linear/factor=3");
   EXPECT_EQ(name("rerope/temperature=log/window=9"), "rerope/window=9/temperature=log");
   const std::pair<const char*, const char*> wrong[] = {
-      {"yarn", "yarn | none, dca, string, sinks, self-extend, rerope, lm-infinite"},
+      {"yarn", "yarn | none, dca, string, sinks, self-extend, rerope, lm-infinite, jet-long, jet-long-freq"},
       {"dca/", "dca | chunk, window"},
       {"dca/shift=3", "shift=3"},
       {"dca/chunk", "chunk=N | 1 | 134217728"},
@@ -377,6 +357,9 @@ TEST_F(PositionMethods, AreParsedFromNamesAndValues) {
       {"rerope/k=0", "k=N | 1 | 134217728 | auto"},
       {"rerope/window=auto", "window=N"},
       {"rerope/window=8192/k=auto", "auto | window | 8192"},
+      {"jet-long-freq/window=8192", "auto | window | 8192"},
+      {"jet-long-freq/far=auto", "far=yarn or ntk or linear"},
+      {"jet-long-freq/far=2", "far=yarn or ntk or linear"},
       {"rerope/temperature", "temperature"},
       {"rerope/temperature=", "temperature=log | 100"},
       {"rerope/temperature=0", "temperature=log"},

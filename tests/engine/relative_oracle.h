@@ -10,6 +10,8 @@ namespace lariat::test {
 
 // Distance at which token i sees token j <= i; nullopt: masked.
 using Distance = std::function<std::optional<double>(int64_t i, int64_t j)>;
+// The angle of a pair at that distance; empty: the distance times the pair's frequency.
+using Angle = std::function<double(double distance, size_t pair)>;
 
 class RelativeOracle {
  public:
@@ -22,7 +24,8 @@ class RelativeOracle {
   // [tokens][vocab]. attention_factor scales queries and keys; temperature scales scores (empty: 1).
   std::vector<float> logits(std::span<const int32_t> tokens, const Distance& distance,
                             const RopeFrequencies& frequencies,
-                            const std::function<double(int64_t)>& temperature = {}) const {
+                            const std::function<double(int64_t)>& temperature = {},
+                            const Angle& angle = {}) const {
     Rows x;
     const std::vector<float> embed = float_tensor(file_, "model.embed_tokens.weight");
     for (const int32_t token : tokens) {
@@ -35,7 +38,7 @@ class RelativeOracle {
       const Rows attended =
           attention(spec_.layers[l].attention, product(h, name + "self_attn.q_proj.weight"),
                     product(h, name + "self_attn.k_proj.weight"),
-                    product(h, name + "self_attn.v_proj.weight"), distance, frequencies, temperature);
+                    product(h, name + "self_attn.v_proj.weight"), distance, frequencies, temperature, angle);
       add(x, product(attended, name + "self_attn.o_proj.weight"));
       const Rows in = normed(x, name + "post_attention_layernorm.weight");
       Rows gate = product(in, name + "mlp.gate_proj.weight");
@@ -84,7 +87,7 @@ class RelativeOracle {
 
   static Rows attention(const AttentionSpec& spec, const Rows& q, const Rows& k, const Rows& v,
                         const Distance& distance, const RopeFrequencies& frequencies,
-                        const std::function<double(int64_t)>& temperature) {
+                        const std::function<double(int64_t)>& temperature, const Angle& angle) {
     const auto d = static_cast<size_t>(spec.head_dim), heads = static_cast<size_t>(spec.n_heads);
     const size_t group = heads / static_cast<size_t>(spec.n_kv_heads), half = d / 2;
     Rows out(q.size(), std::vector<double>(heads * d));
@@ -97,8 +100,9 @@ class RelativeOracle {
         const auto rel = distance(static_cast<int64_t>(i), static_cast<int64_t>(j));
         if (!rel) continue;
         for (size_t p = 0; p < half; ++p) {
-          cos[p] = std::cos(*rel * frequencies.inv_freq[p]);
-          sin[p] = std::sin(*rel * frequencies.inv_freq[p]);
+          const double radians = angle ? angle(*rel, p) : *rel * frequencies.inv_freq[p];
+          cos[p] = std::cos(radians);
+          sin[p] = std::sin(radians);
         }
         for (size_t h = 0; h < heads; ++h) {
           const double *a = &q[i][h * d], *b = &k[j][h / group * d], *value = &v[j][h / group * d];

@@ -73,7 +73,7 @@ void expect_inside(const std::string& svg) {
 
 TEST(RopeSvg, IsWellFormedForEveryTypeAndShape) {
   for (const char* name : {"default", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn", "llama3",
-                           "longrope", "proportional"}) {
+                           "longrope", "proportional", "yarn-radix", "dynamic-yarn-radix"}) {
     for (const auto& [dim, l0] : {std::pair<int64_t, int64_t>(8, 512), {128, 8192}, {64, 131072}, {4, 2}}) {
       SCOPED_TRACE(std::string(name) + " " + std::to_string(dim) + " " + std::to_string(l0));
       const std::string svg = rope_svg(model(*find_rope_type(name), dim, l0), 3.0 * static_cast<double>(l0));

@@ -1,5 +1,6 @@
 // Saved contexts under position methods (docs/saved-contexts.md).
 #include <cctype>
+#include <memory>
 #include <string>
 
 #include "models/positions/position_method.h"
@@ -12,6 +13,7 @@ namespace {
 // frequencies follow the length or not.
 class MethodAway : public OnLlama, public testing::WithParamInterface<const char*> {};
 class KeysAway : public MethodAway {};  // also without a method
+class FarAway : public OnLlama {};
 
 TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
   const auto tokens = some_tokens(1200, model_.spec.vocab_size),
@@ -80,6 +82,23 @@ TEST_P(KeysAway, ReRotatedLayer0EqualsANewPrefill) {
   }
 }
 
+// Far frequencies are computed again when a context is loaded.
+TEST_F(FarAway, FarFrequenciesAreThoseOfOneTrainedLength) {
+  const auto tokens = some_tokens(100, model_.spec.vocab_size);
+  SessionOptions options = f32_session();
+  options.positions = parse_position_method("jet-long-freq/window=24/factor=3", 64, 0);
+  const auto session_of = [&](int64_t trained) {
+    options.rope = resolve_rope(model_.spec.rope(), {.scaling = "none", .original_ctx = trained});
+    return std::make_unique<Session>(model_, backend_, options);
+  };
+  const auto session = session_of(64), other = session_of(32);
+  Sequence sequence = session->new_sequence();
+  prefill(*session, sequence, tokens);
+  save_context(*session, sequence, tokens, dir_ / "context");
+  const std::string error = error_of([&] { load_context(*other, dir_ / "context"); });
+  EXPECT_TRUE(names(error, "context | original context 64 | 32"));
+}
+
 constexpr const char* kMethods[] = {"none",
                                     "dca/chunk=48/window=16",
                                     "string/shift=40/window=16",
@@ -87,7 +106,11 @@ constexpr const char* kMethods[] = {"none",
                                     "self-extend/group=8/window=24",
                                     "self-extend/group=auto/window=24",
                                     "rerope/window=40/k=auto",
-                                    "lm-infinite/sinks=4/window=60"};
+                                    "lm-infinite/sinks=4/window=60",
+                                    "jet-long/window=24/group=8",
+                                    "jet-long/window=24/group=auto",
+                                    "jet-long-freq/window=24/far=linear/factor=8",
+                                    "jet-long-freq/window=24/far=yarn/factor=auto"};
 INSTANTIATE_TEST_SUITE_P(Cases, MethodAway, testing::ValuesIn(kMethods + 1, std::end(kMethods)),
                          [](const auto& test) { return test_name(test.param); });
 INSTANTIATE_TEST_SUITE_P(Cases, KeysAway, testing::ValuesIn(kMethods),

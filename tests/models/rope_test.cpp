@@ -27,7 +27,7 @@ RopeScaling model(RopeType type, double factor = 1.0, int64_t l0 = 4096, double 
 
 TEST(Rope, TypesHaveNamesAndSomeFollowTheLength) {
   for (const char* name : {"default", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn", "llama3",
-                           "longrope", "proportional"}) {
+                           "longrope", "proportional", "yarn-radix", "dynamic-yarn-radix"}) {
     auto rope = model(*find_rope_type(name), 2.0);
     EXPECT_EQ(name_of(rope.type), name);
     rope.short_factor.assign(64, 1.0);
@@ -71,6 +71,8 @@ TEST(Rope, ProblemsNameTheirKey) {
       {with(RopeType::kLinear, 2, &RopeScaling::odd, true), ""},
       {with(RopeType::kYarn, 2, &RopeScaling::odd, true), "partial_rotary_factor"},
       {with(RopeType::kDynamicYarn, 2, &RopeScaling::odd, true), "partial_rotary_factor"},
+      {with(RopeType::kDynamicYarnRadix, 2, &RopeScaling::odd, true), "partial_rotary_factor"},
+      {model(RopeType::kYarnRadix, 0.99), "factor"},
       {with(RopeType::kProportional, 2, &RopeScaling::partial_rotary_factor, 2.0 / 128), ""},
       {with(RopeType::kProportional, 2, &RopeScaling::partial_rotary_factor, 1.9 / 128),
        "partial_rotary_factor"},
@@ -129,7 +131,7 @@ TEST(Rope, ProportionalRotatesWholePairsOfItsShare) {
 }
 
 TEST(Rope, AtOrBelowTheOriginalLengthDynamicIsBitIdenticalToNoScaling) {
-  for (const RopeType type : {RopeType::kDynamic, RopeType::kDynamicYarn}) {
+  for (const RopeType type : {RopeType::kDynamic, RopeType::kDynamicYarn, RopeType::kDynamicYarnRadix}) {
     for (const double factor : {1.0, 1.7, 8.0}) {
       for (const int64_t l0 : {1, 7, 512, 4096, 131072}) {
         auto rope = model(type, factor, l0, 1234.5);
@@ -145,7 +147,7 @@ TEST(Rope, AtOrBelowTheOriginalLengthDynamicIsBitIdenticalToNoScaling) {
 
 // A sequence growing past L0 must not jump.
 TEST(Rope, DynamicScalesAreContinuousAtTheOriginalLength) {
-  for (const RopeType type : {RopeType::kDynamic, RopeType::kDynamicYarn}) {
+  for (const RopeType type : {RopeType::kDynamic, RopeType::kDynamicYarn, RopeType::kDynamicYarnRadix}) {
     const auto rope = model(type, 4.0);
     const auto at = rope_frequencies(rope, 4096), after = rope_frequencies(rope, 4096 * (1.0 + 1e-9));
     for (size_t i = 0; i < at.inv_freq.size(); ++i)
@@ -158,6 +160,22 @@ TEST(Rope, DynamicYarnIsBoundedByItsFactor) {
   const auto capped = model(RopeType::kDynamicYarn, 2.0);
   EXPECT_EQ(rope_frequencies(capped, 6144), rope_frequencies(model(RopeType::kYarn, 1.5), 1));
   EXPECT_EQ(rope_frequencies(capped, 65536), rope_frequencies(model(RopeType::kYarn, 2.0), 1));
+  EXPECT_EQ(rope_frequencies(model(RopeType::kDynamicYarnRadix, 2.0), 65536),
+            rope_frequencies(model(RopeType::kYarnRadix, 2.0), 1));
+}
+
+// f / f' of Llama 2 at a scale of 16 in the authors' code, rounded there to float32 and here to three digits.
+TEST(Rope, YarnRadixDividesByPowersOfTheScale) {
+  const auto rope = model(RopeType::kYarnRadix, 16);
+  const auto before = rope_unscaled(rope).inv_freq, after = rope_frequencies(rope, 1).inv_freq;
+  for (const auto& [pair, ratio] : {std::pair<size_t, double>(20, 1),
+                                    {25, 1.13},
+                                    {30, 1.54},
+                                    {36, 2.93},
+                                    {40, 5.25},
+                                    {44, 10.7},
+                                    {46, 16}})
+    EXPECT_NEAR(before[pair] / after[pair], ratio, 0.005 * ratio) << pair;
 }
 
 TEST(RopeStep, IsTheExactLengthWithoutRounding) {

@@ -1,6 +1,7 @@
 #include "tools/help.h"
 
 #include <algorithm>
+#include <regex>
 #include <set>
 
 #include "tests/tools/program.h"
@@ -196,7 +197,8 @@ TEST(Completion, OffersCommandsOptionsAndValues) {
   EXPECT_EQ(bash_offers({"generate", "--device", "=", "c"}), (Words{"cpu", "cuda"}));  // --device=c
   EXPECT_EQ(bash_offers({"generate", "--device", "="}), (Words{"auto", "cpu", "cuda"}));
   EXPECT_EQ(bash_offers({"rope", "--rope-steps", ""}), Words{"exact"});
-  EXPECT_EQ(bash_offers({"sweep", "--scalings", "none,dynamic-"}), Words{"none,dynamic-yarn"});
+  EXPECT_EQ(bash_offers({"sweep", "--scalings", "none,dynamic-"}),
+            (Words{"none,dynamic-yarn", "none,dynamic-yarn-radix"}));
   EXPECT_EQ(bash_offers({"generate", "--max-new-tokens", ""}), Words{});
   EXPECT_EQ(bash_offers({"no-such-command", "--"}), Words{});
 }

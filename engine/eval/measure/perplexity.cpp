@@ -18,7 +18,7 @@ namespace lariat {
 namespace {
 
 // In the order of PerplexityMethod.
-constexpr std::string_view kMethods[] = {"sliding", "chunks", "growing", "continuation"};
+constexpr std::string_view kMethods[] = {"sliding", "chunks", "growing", "anchored", "continuation"};
 
 // Empty result with buckets for the positions [from, ctx).
 PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod method, int64_t from,
@@ -28,7 +28,8 @@ PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod
   result.ctx = ctx;
   result.method = method;
   result.stride = method == PerplexityMethod::kSliding ? window_stride(options, ctx) : 0;
-  result.step = method == PerplexityMethod::kGrowing ? options.step : 0;
+  const bool steps = method == PerplexityMethod::kGrowing || method == PerplexityMethod::kAnchored;
+  result.step = steps ? options.step : 0;
   for (const int64_t end : bucket_ends(options, from, ctx))
     result.positions.push_back({{}, std::exchange(from, end), end});
   return result;
@@ -63,7 +64,11 @@ std::vector<Pass> passes_of(const PerplexityOptions& options, const TokenSource&
 void read_windows(Session& session, const TokenSource& text, const PerplexityOptions& options,
                   std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
   const int64_t room = session.options().prefill_chunk, bos = std::ssize(options.bos);
-  const auto passes = passes_of(options, text, !session.rope().depends_on_length());
+  const auto& stretch = session.options().positions.stretch;
+  const bool follows = session.rope().depends_on_length() ||
+                       (stretch && stretch(1) != stretch(static_cast<double>(std::ranges::max(options.ctx))));
+  const bool anchored = options.method == PerplexityMethod::kAnchored;
+  const auto passes = passes_of(options, text, !follows);
   std::deque<Sequence> sequences;
   // Without a BOS, the first text token has no predecessor.
   const auto first_scored = [bos](const Window& window) {
@@ -80,12 +85,13 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
     }
   };
   for (size_t first = 0, end = 0; first < passes.size(); first = end) {
-    // Batch: windows up to `room` tokens, plus all that start where the last one does.
+    // Batch: windows up to `room` tokens, plus all that start where the last one does, unless anchored.
     std::vector<std::vector<int32_t>> tokens;
     std::vector<size_t> sizes;  // losses per window
     for (int64_t n = 0; end < passes.size(); ++end) {
       const Window& window = passes[end].window;
-      if (end > first && n >= room && window.begin != passes[end - 1].window.begin) break;
+      const bool together = !anchored && end > first && window.begin == passes[end - 1].window.begin;
+      if (end > first && n >= room && !together) break;
       n += std::ssize(tokens.emplace_back(text.behind_bos(options.bos, window.begin, window.end))) - 1;
       sizes.push_back(static_cast<size_t>(window.end - first_scored(window)));
     }
@@ -109,7 +115,8 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
       if (options.journal != nullptr) options.journal->keep(number, part);
     }
     for (size_t i = 0; i < tokens.size(); ++i) add(first + i, part.losses[i]);
-    if (progress) progress({passes[end - 1].window.begin, text.size(), results});
+    const Window& last = passes[end - 1].window;
+    if (progress) progress({anchored ? last.end : last.begin, text.size(), results});
   }
 }
 
@@ -214,12 +221,12 @@ void read_growing(Session& session, const TokenSource& text, const PerplexityOpt
 std::string_view name_of(PerplexityMethod method) { return kMethods[static_cast<size_t>(method)]; }
 
 PerplexityMethod parse_perplexity_method(std::string_view name) {
-  for (const auto method :
-       {PerplexityMethod::kSliding, PerplexityMethod::kChunks, PerplexityMethod::kGrowing}) {
+  for (const auto method : {PerplexityMethod::kSliding, PerplexityMethod::kChunks, PerplexityMethod::kGrowing,
+                            PerplexityMethod::kAnchored}) {
     if (name == name_of(method)) return method;
   }
   throw UsageError("unknown perplexity method \"" + std::string(name) +
-                   "\"; known: sliding, chunks, growing");
+                   "\"; known: sliding, chunks, growing, anchored");
 }
 
 void PerplexityResult::add(int64_t position, int64_t token, double loss) {
@@ -254,18 +261,22 @@ nlohmann::ordered_json losses_json(const std::vector<float>& losses) {
 
 int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int64_t text_tokens) {
   constexpr int64_t kMost = 2048;  // long windows are slow
-  const int64_t wanted =
-      options.method == PerplexityMethod::kGrowing ? 2 * original_ctx : std::min(original_ctx, kMost);
+  const bool beyond =
+      options.method == PerplexityMethod::kGrowing || options.method == PerplexityMethod::kAnchored;
+  const int64_t wanted = beyond ? 2 * original_ctx : std::min(original_ctx, kMost);
   return std::max(kMinCtx, std::min(wanted, text_tokens + std::ssize(options.bos)));
 }
 
 std::vector<int64_t> bucket_ends(const PerplexityOptions& options, int64_t from, int64_t ctx) {
   const int64_t span = ctx - from, buckets = std::clamp<int64_t>(options.buckets, 1, span);
   std::vector<int64_t> ends;
+  const bool anchored = options.method == PerplexityMethod::kAnchored;
+  for (int64_t end = from + options.step; anchored && end < ctx; end += options.step) ends.push_back(end);
   for (const int64_t end : options.ends) {
-    if (end > from && end < ctx) ends.push_back(end);
+    if (!anchored && end > from && end < ctx) ends.push_back(end);
   }
-  for (int64_t i = 1; i < buckets && options.ends.empty(); ++i) ends.push_back(from + span * i / buckets);
+  for (int64_t i = 1; i < buckets && !anchored && options.ends.empty(); ++i)
+    ends.push_back(from + span * i / buckets);
   ends.push_back(ctx);
   return ends;
 }

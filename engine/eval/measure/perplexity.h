@@ -35,16 +35,19 @@ class LossJournal;
 //          With TokenSource's max_tokens = n contexts, the text is split into n stretches, each in an empty
 //          context; contexts that fit in memory run together; the rest is dropped. Otherwise there is one
 //          stretch. A shorter ctx reports the positions below it.
+// anchored Windows of step, 2 step, ... up to ctx tokens, all from the text's first token on. Each window is
+//          one prefill with the frequencies of its length and scores its last `step` tokens. (Jet-Long,
+//          arXiv 2607.07740, on PG-19.) Unlike in a growing context, no key or value is of a shorter length.
 // continuation  The whole text in one piece: see measure_continuation.
-enum class PerplexityMethod { kSliding, kChunks, kGrowing, kContinuation };
+enum class PerplexityMethod { kSliding, kChunks, kGrowing, kAnchored, kContinuation };
 std::string_view name_of(PerplexityMethod method);
-// Parses one of the first three names. Throws UsageError for any other.
+// Parses one of the first four names. Throws UsageError for any other.
 PerplexityMethod parse_perplexity_method(std::string_view name);
 
 struct PerplexityOptions {
   std::vector<int64_t> ctx;  // window or context lengths to measure
   int64_t stride = 256;
-  int64_t step = 512;  // growing context; see default_step
+  int64_t step = 512;  // growing context (default_step), anchored windows
   PerplexityMethod method = PerplexityMethod::kSliding;
   std::vector<int32_t> bos{};      // BOS tokens (text_bos); empty: none
   int buckets = 32;                // position buckets of PerplexityResult::positions
@@ -53,7 +56,8 @@ struct PerplexityOptions {
   const std::atomic<bool>* interrupted = nullptr;
 };
 
-// Bucket ends for positions [from, ctx): options.ends, or buckets of (nearly) equal size.
+// Bucket ends for positions [from, ctx): options.ends, the steps of anchored windows, or buckets of (nearly)
+// equal size.
 std::vector<int64_t> bucket_ends(const PerplexityOptions& options, int64_t from, int64_t ctx);
 
 struct PerplexityResult : LossSum {
@@ -72,8 +76,8 @@ std::vector<PositionLoss> losses_of(const std::vector<PositionBucket>& positions
 // Losses of all text tokens, rounded to 5 decimals; null: not scored.
 nlohmann::ordered_json losses_json(const std::vector<float>& losses);
 
-// Default length: original_ctx, at most 2048; for a growing context 2 * original_ctx. Limited to the text's
-// tokens and BOS.
+// Default length: original_ctx, at most 2048; for a growing context and anchored windows 2 * original_ctx.
+// Limited to the text's tokens and BOS.
 int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int64_t text_tokens);
 // Default step of a growing context. Longer steps change losses only with rope_steps 0.
 inline int64_t default_step(const SessionOptions& session) { return session.rope_steps == 0 ? 32 : 512; }

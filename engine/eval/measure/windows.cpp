@@ -34,6 +34,11 @@ std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, co
       windows.push_back({i * holds, (i + 1) * holds, i * holds + first});
     return windows;
   }
+  if (options.method == PerplexityMethod::kAnchored) {
+    for (int64_t end = options.step; end <= ctx; end += options.step)
+      windows.push_back({0, end - bos, std::max(end - options.step - bos, first)});
+    return windows;
+  }
   int64_t scored = first;  // scored so far
   for (int64_t begin = 0; sliding ? scored < n : begin + holds <= n;) {
     const int64_t end = std::min(begin + holds, n);
@@ -58,10 +63,15 @@ void check_windows(std::span<Session* const> sessions, const TokenSource& text,
                    const PerplexityOptions& options) {
   if (options.stride < 1) throw Error("stride: must be at least 1");
   if (options.step < 1) throw Error("step: must be at least 1");
+  const int64_t before = std::max<int64_t>(std::ssize(options.bos), 1);  // the first scored token
+  const bool anchored = options.method == PerplexityMethod::kAnchored;
+  if (anchored && options.step <= before)
+    throw Error(fmt::format("step: must be at least {} with anchored windows", before + 1));
   const char* what = options.method == PerplexityMethod::kGrowing ? "context" : "window";
   for (const int64_t ctx : options.ctx) {
     const std::string window = fmt::format("a {} of {}", what, counted(ctx, "token"));
-    const int64_t bos = std::ssize(options.bos), least = std::max(kMinCtx, bos + 1);
+    const int64_t bos = std::ssize(options.bos);
+    const int64_t least = std::max({kMinCtx, bos + 1, anchored ? options.step : 0});
     if (ctx < least) throw Error(fmt::format("{} is too short; use at least {}", window, least));
     check_memory(sessions, ctx, 1, window);
     const int64_t holds = ctx - bos, have = text.size();

@@ -51,6 +51,7 @@ svg { fill: #e6e8ea; } .tick, .name { fill: #9aa3ad; } .grid { stroke: #2a2f35; 
 .of-yarn { stroke: #2dd4bf; fill: #2dd4bf; } .of-dynamic-yarn { stroke: #60a5fa; fill: #60a5fa; }
 .of-llama3 { stroke: #a3e635; fill: #a3e635; } .of-longrope { stroke: #d6a06a; fill: #d6a06a; }
 .of-proportional { stroke: #67e8f9; fill: #67e8f9; } .of-model { stroke: #f3f4f6; fill: #f3f4f6; }
+.of-yarn-radix { stroke: #34d399; fill: #34d399; } .of-dynamic-yarn-radix { stroke: #818cf8; fill: #818cf8; }
 }
 @media print {
 main { padding: 0; max-width: none; } section, figure, tr { break-inside: avoid; }

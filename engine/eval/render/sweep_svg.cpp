@@ -14,8 +14,9 @@ namespace {
 
 // Scalings with a fixed colour in all figures; unknown names use the colour of none. The colours suit all
 // colour vision types (hues after Okabe and Ito, darkened for contrast), and every line is labelled.
-constexpr std::array kColoured{"none",         "linear", "ntk",      "dynamic",      "yarn",
-                               "dynamic-yarn", "llama3", "longrope", "proportional", "model"};
+constexpr std::array kColoured{"none",         "linear",       "ntk",        "dynamic",
+                               "yarn",         "dynamic-yarn", "llama3",     "longrope",
+                               "proportional", "model",        "yarn-radix", "dynamic-yarn-radix"};
 
 // Columns with a method use colours of scalings that the sweep lacks, the most distinct first.
 constexpr std::array kFree{"ntk",   "linear", "dynamic",      "llama3",  "proportional",
@@ -364,6 +365,7 @@ text { font: 12.5px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans",
 .of-yarn { stroke: #0f766e; fill: #0f766e; } .of-dynamic-yarn { stroke: #1d4ed8; fill: #1d4ed8; }
 .of-llama3 { stroke: #4d7c0f; fill: #4d7c0f; } .of-longrope { stroke: #92400e; fill: #92400e; }
 .of-proportional { stroke: #0e7490; fill: #0e7490; } .of-model { stroke: #111827; fill: #111827; }
+.of-yarn-radix { stroke: #047857; fill: #047857; } .of-dynamic-yarn-radix { stroke: #4338ca; fill: #4338ca; }
 </style>
 )";
 

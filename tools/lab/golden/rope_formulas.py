@@ -1,7 +1,8 @@
 """Every RoPE scaling in float64, implemented from the formulas alone: no transformers, no float32.
 
 `rope(config, length)` takes a config.json dictionary and returns (inv_freq, attention_factor) for a sequence of
-`length` tokens. It covers transformers' types and two that transformers lacks: "ntk" (static) and "dynamic-yarn".
+`length` tokens. It covers transformers' types and four that transformers lacks: "ntk" (static), "dynamic-yarn",
+"yarn-radix" and "dynamic-yarn-radix".
 """
 
 import math
@@ -49,14 +50,18 @@ def rope(config, length):
         factor = scaling.get("factor") or longest / original
         grown = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
         return powers(theta) / np.array(factors), given(scaling, "attention_factor", grown)
-    if kind in ("yarn", "dynamic-yarn"):
+    if kind.endswith(("yarn", "yarn-radix")):
         factor = scaling.get("factor") or longest / original
-        if kind == "dynamic-yarn":
+        if kind.startswith("dynamic"):
             factor = max(1.0, length / original)
-        ramp = yarn_ramp(scaling, theta, rotary, original)
+        low, high = yarn_range(scaling, theta, rotary, original)
+        pair, count = np.clip(np.arange(rotary // 2) - low, 0, high - low), high - low
         plain = powers(theta)
         temperature = yarn_temperature(scaling, factor)
-        return plain / factor * ramp + plain * (1 - ramp), given(scaling, "attention_factor", temperature)
+        temperature = given(scaling, "attention_factor", temperature)
+        if kind.endswith("radix"):  # yarn_radix3 of github.com/mattian7/mrRoPE
+            return plain * factor ** -(pair * (pair + 1) / (count * (count + 1))), temperature
+        return plain / factor * (pair / count) + plain * (1 - pair / count), temperature
     raise ValueError(f"unknown rope type {kind}")
 
 
@@ -73,8 +78,8 @@ def llama3(plain, scaling, original):
     return np.where(turns < low, plain / factor, np.where(turns > high, plain, blended))
 
 
-def yarn_ramp(scaling, theta, rotary, original):
-    """Per pair: 0 unchanged, 1 fully interpolated."""
+def yarn_range(scaling, theta, rotary, original):
+    """The index of the last pair that is kept and of the first that is fully interpolated."""
 
     def pair_with(turns):
         return rotary * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
@@ -85,7 +90,7 @@ def yarn_ramp(scaling, theta, rotary, original):
     low, high = max(low, 0), min(high, rotary - 1)
     if low == high:
         high += 0.001
-    return np.clip((np.arange(rotary // 2) - low) / (high - low), 0, 1)
+    return low, high
 
 
 def yarn_temperature(scaling, factor):

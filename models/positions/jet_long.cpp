@@ -1,0 +1,33 @@
+#include <cmath>
+
+#include "models/positions/position_row.h"
+
+namespace lariat {
+namespace {
+
+// Keys up to distance w keep their distance. Farther keys, stored a second time, have the distance between
+// the groups of G tokens.
+PositionMethod make_jet_long(std::span<const int64_t> values, int64_t trained) {
+  const KeyEdge near = nearer(values[0] + 1);
+  const auto group_of = [](int64_t p, double group) {
+    const int64_t number = p / static_cast<int64_t>(group);
+    return static_cast<double>(number);
+  };
+  const auto stretch = stretch_behind(0, values[1], trained);
+  return {.positions = {{}, group_of, group_of},
+          .ranges = {{near, kOwnEnd, 0}, {kTextBegin, near, 1, 2}},
+          .unstretched = unstretched_ranges(),
+          .stretch = [=](double length) { return std::ceil(stretch(length)); }};
+}
+
+}  // namespace
+
+// Jet-Long (arXiv 2607.07740), with its window for a trained length of 32,768 and its group for any length.
+PositionRow jet_long_row() {
+  return {"jet-long",
+          {{"window", [](int64_t trained, int64_t) { return trained / 16; }},
+           {"group", [](int64_t, int64_t) { return kAuto; }, {"auto"}}},
+          make_jet_long};
+}
+
+}  // namespace lariat

@@ -1,0 +1,69 @@
+#include <array>
+#include <cmath>
+
+#include "models/positions/position_row.h"
+#include "models/rope_yarn.h"
+
+namespace lariat {
+namespace {
+
+// Ratios of the far to the near frequencies of all pairs, for a scale s: f' / f.
+using Ratios = std::vector<double> (*)(const RopeScaling& rope, double s);
+
+// YaRN's, with the last pair of the ramp that the authors' code has.
+std::vector<double> yarn_ratios(const RopeScaling& rope, double s) {
+  const int64_t last = rope.rotary_dim / 2 - 1;
+  RopeScaling yarn = rope;
+  yarn.beta_fast = 32, yarn.beta_slow = 1, yarn.truncate = true;
+  std::vector<double> ratios = yarn_ramp(yarn, static_cast<double>(last)).share;
+  for (double& r : ratios) r = 1 - r * (1 - 1 / s);
+  return ratios;
+}
+
+// NTK: theta * s^(d / (d - 2)).
+std::vector<double> ntk_ratios(const RopeScaling& rope, double s) {
+  std::vector<double> ratios(static_cast<size_t>(rope.rotary_dim / 2), 1);
+  const auto d = static_cast<double>(rope.exponent_dim());
+  for (size_t i = 1; i < ratios.size(); ++i) ratios[i] = std::pow(s, -2 * static_cast<double>(i) / (d - 2));
+  return ratios;
+}
+
+std::vector<double> linear_ratios(const RopeScaling& rope, double s) {
+  return std::vector<double>(static_cast<size_t>(rope.rotary_dim / 2), 1 / s);
+}
+
+// Keys up to distance w have their frequencies f. Farther keys, stored a second time, have f': at distance d
+// the angle of a pair is w f + (d - w) f'.
+PositionMethod make_jet_long_freq(std::span<const int64_t> values, int64_t trained) {
+  const int64_t w = values[0];
+  const auto far = static_cast<size_t>(kAuto - values[1]);
+  const Ratios ratios = std::array{yarn_ratios, ntk_ratios, linear_ratios}[far];
+  const KeyEdge near = nearer(w + 1);
+  PositionMethod method{.positions = {{}, {}, [](int64_t p, double) { return static_cast<double>(p); }},
+                        .ranges = {{near, kOwnEnd, 0}, {kTextBegin, near, 1, 2}},
+                        .unstretched = unstretched_ranges(),
+                        .stretch = stretch_behind(w, values[2], trained),
+                        .far = [=](std::span<const double> inv_freq, const RopeScaling& rope, double s) {
+                          PositionMethod::FarRope of{ratios(rope, s), {}};
+                          for (size_t i = 0; i < inv_freq.size(); ++i) {
+                            of.inv_freq[i] *= inv_freq[i];
+                            of.phases.push_back(static_cast<double>(w) * (inv_freq[i] - of.inv_freq[i]));
+                          }
+                          return of;
+                        }};
+  if (far == 0) method.temperature = [](int64_t, double s) { return yarn_mscale(s, 1); };
+  return method;
+}
+
+}  // namespace
+
+// Jet-Long-Freq (github.com/jet-ai-projects/Jet-Long), there with YaRN's frequencies.
+PositionRow jet_long_freq_row() {
+  return {"jet-long-freq",
+          {{"window", [](int64_t trained, int64_t) { return trained / 16; }},
+           {"far", [](int64_t, int64_t) { return kAuto; }, {"yarn", "ntk", "linear"}, false},
+           {"factor", [](int64_t, int64_t) { return kAuto; }, {"auto"}}},
+          make_jet_long_freq};
+}
+
+}  // namespace lariat
