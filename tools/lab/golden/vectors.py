@@ -83,7 +83,7 @@ def turned(x, angles):
 
 
 def logits(tensors, tokens, ranges, temperature):
-    """Of the last token. ranges: [(sees, query angles, key angles)]."""
+    """Logits of the last token. ranges: [(sees, query angles, key angles)]."""
 
     def normed(x, name):
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * tensors[name]
