@@ -21,8 +21,7 @@ enum class RopeType {
   kDynamicYarnRadix
 };
 
-// YaRN, YaRN-radix and their dynamic forms.
-bool is_yarn(RopeType type);
+bool is_yarn(RopeType type);  // YaRN, YaRN-radix and their dynamic forms
 
 std::string_view name_of(RopeType type);                        // "default", "linear", "ntk", "dynamic", ...
 std::optional<RopeType> find_rope_type(std::string_view name);  // inverse of name_of
@@ -43,7 +42,7 @@ struct RopeScaling {
   double factor = 1.0;
   int64_t original_ctx = 0;  // L0: the trained context length
   int64_t max_position_embeddings = 0;
-  // is_yarn
+  // YaRN types (is_yarn)
   double beta_fast = 32.0, beta_slow = 1.0;
   std::optional<double> attention_factor;  // also longrope
   double mscale = 0.0, mscale_all_dim = 0.0;
@@ -56,9 +55,9 @@ struct RopeScaling {
   std::vector<double> short_factor, long_factor;
 
   int64_t exponent_dim() const { return rotary_dim - (odd ? 1 : 0); }  // d of theta^(-2i/d)
-  // True if inv_freq depends on the sequence length: the dynamic types and longrope.
+  // True if inv_freq depends on the sequence length (dynamic types, longrope).
   bool depends_on_length() const;
-  // Whether the scale grows with every token (on scale steps): the dynamic types.
+  // True if the scale grows with every token, on scale steps (dynamic types).
   bool grows() const { return depends_on_length() && type != RopeType::kLongRope; }
   bool operator==(const RopeScaling&) const = default;
 };

@@ -77,8 +77,8 @@ double parse_factor(const JsonFields& object, const RopeDefaults& defaults, cons
 }
 
 // yarn, llama3 and longrope take the top-level value, then the object's, then max_position_embeddings
-// (standardize_rope_params); so are the types that transformers lacks. dynamic always starts at
-// max_position_embeddings (_compute_dynamic_ntk_parameters); other types do not use the length.
+// (standardize_rope_params); ntk and the types that transformers lacks are read like yarn. dynamic always
+// starts at max_position_embeddings (_compute_dynamic_ntk_parameters); other types do not use the length.
 int64_t parse_original_ctx(const JsonFields& object, const RopeDefaults& defaults, RopeType type) {
   const char* key = "original_max_position_embeddings";
   const auto own = object.integer(key, 1, kMaxPositions);

@@ -6,8 +6,8 @@
 
 namespace lariat {
 
-// The paper (arXiv 2309.00071, section 3.2) ramps linearly in the number of turns; its code and transformers
-// ramp in the pair's index. MiniMind and Jet-Long clamp `high` at d/2 - 1 instead of d - 1.
+// The paper (arXiv 2309.00071, section 3.2) ramps in rotations; its code and transformers ramp in the pair's
+// index. MiniMind and Jet-Long clamp `high` at d/2 - 1 instead of d - 1.
 YarnRamp yarn_ramp(const RopeScaling& rope, double last) {
   const auto d = static_cast<double>(rope.rotary_dim);
   const auto pair_with_turns = [&](double turns) {

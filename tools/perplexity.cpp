@@ -21,7 +21,7 @@
 namespace lariat {
 namespace {
 
-// Losses by position of a growing context or of anchored windows.
+// Losses by position of a growing context or anchored windows.
 std::string position_rows(const PerplexityResult& result) {
   std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& bucket : result.positions) {
@@ -231,7 +231,7 @@ void add_perplexity_command(CLI::App& app) {
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
                          "growing: N x --ctx for N contexts", true);
   sub.get_option("--max-tokens")->default_str("all");
-  sub.add_option("--step", command->step, "prefill size of a growing context; tokens per anchored window")
+  sub.add_option("--step", command->step, "tokens per growing step or anchored window")
       ->default_str("512; growing with --rope-steps exact: 32")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   sub.add_option("--buckets", command->buckets, "number or ends of position buckets for reported losses")

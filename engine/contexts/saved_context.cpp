@@ -30,7 +30,7 @@ ContextIdentity identity_of(const Session& session, const Sequence& sequence) {
   identity.rope = !model.spec.has_rope() ? "no pairs"
                                          : fmt::format("{} pairs, {}", rope.rotary_dim / 2,
                                                        rope.interleaved ? "interleaved" : "half-split");
-  if (sequence.method().far)  // whose frequencies are computed again
+  if (sequence.method().far)  // loading recomputes the far frequencies
     identity.rope += fmt::format(", theta {}, original context {}", rope.theta, rope.original_ctx);
   identity.method = sequence.method().name;
   return identity;

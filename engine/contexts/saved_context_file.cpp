@@ -135,8 +135,10 @@ ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
                           in_words(saved.method), in_words(own.method)));
   }
   if (saved.rope != own.rope)
-    file.fail(fmt::format("keys are rotated in {:.60}, and this run rotates {}; load it with the same model",
-                          saved.rope, own.rope));
+    file.fail(
+        fmt::format("keys are rotated in {:.80}, and this run rotates {}; load it with the same model and "
+                    "RoPE options",
+                    saved.rope, own.rope));
   return saved;
 }
 

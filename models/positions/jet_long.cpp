@@ -5,8 +5,8 @@
 namespace lariat {
 namespace {
 
-// Keys up to distance w keep their distance. Farther keys, stored a second time, have the distance between
-// the groups of G tokens.
+// Keys up to distance w keep their distance. Farther keys use their second copy; their distance is the
+// distance between groups of G tokens.
 PositionMethod make_jet_long(std::span<const int64_t> values, int64_t trained) {
   const KeyEdge near = nearer(values[0] + 1);
   const auto group_of = [](int64_t p, double group) {
@@ -22,7 +22,7 @@ PositionMethod make_jet_long(std::span<const int64_t> values, int64_t trained) {
 
 }  // namespace
 
-// Jet-Long (arXiv 2607.07740), with its window for a trained length of 32,768 and its group for any length.
+// Jet-Long (arXiv 2607.07740). The default window is the paper's for a trained length of 32,768.
 PositionRow jet_long_row() {
   return {"jet-long",
           {{"window", [](int64_t trained, int64_t) { return trained / 16; }},

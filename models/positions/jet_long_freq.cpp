@@ -7,10 +7,10 @@
 namespace lariat {
 namespace {
 
-// Ratios of the far to the near frequencies of all pairs, for a scale s: f' / f.
+// Ratios f' / f of far to near frequencies, per pair, for a scale s.
 using Ratios = std::vector<double> (*)(const RopeScaling& rope, double s);
 
-// YaRN's, with the last pair of the ramp that the authors' code has.
+// YaRN. The ramp ends at pair d/2 - 1 at the latest, as in the authors' code.
 std::vector<double> yarn_ratios(const RopeScaling& rope, double s) {
   const int64_t last = rope.rotary_dim / 2 - 1;
   RopeScaling yarn = rope;
@@ -32,8 +32,8 @@ std::vector<double> linear_ratios(const RopeScaling& rope, double s) {
   return std::vector<double>(static_cast<size_t>(rope.rotary_dim / 2), 1 / s);
 }
 
-// Keys up to distance w have their frequencies f. Farther keys, stored a second time, have f': at distance d
-// the angle of a pair is w f + (d - w) f'.
+// Keys up to distance w use frequencies f. Farther keys use a second copy, rotated by f'. The angle of a pair
+// at distance d is w f + (d - w) f'.
 PositionMethod make_jet_long_freq(std::span<const int64_t> values, int64_t trained) {
   const int64_t w = values[0];
   const auto far = static_cast<size_t>(kAuto - values[1]);
@@ -57,7 +57,7 @@ PositionMethod make_jet_long_freq(std::span<const int64_t> values, int64_t train
 
 }  // namespace
 
-// Jet-Long-Freq (github.com/jet-ai-projects/Jet-Long), there with YaRN's frequencies.
+// Jet-Long-Freq (github.com/jet-ai-projects/Jet-Long); the authors use far=yarn.
 PositionRow jet_long_freq_row() {
   return {"jet-long-freq",
           {{"window", [](int64_t trained, int64_t) { return trained / 16; }},

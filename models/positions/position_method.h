@@ -27,11 +27,10 @@ struct PositionMethod {
   std::vector<VisibleRange> unstretched{};  // `ranges` at a stretch of 1; empty: `ranges`
   // Divisor of far distances for a length (a scale step); a change moves only second keys. Empty: 1.
   std::function<double(double length)> stretch{};
-  // Factor of the whole query of the token at index `place`, at a stretch; empty: 1.
+  // Factor of the whole query of the token at index `place`, in a text of that stretch; empty: 1.
   std::function<double(int64_t place, double stretch)> temperature{};
-  // RoPE of far keys, for the frequencies of near keys. Second keys are rotated by `inv_freq`, and so are the
-  // queries by table 1, with `phases` added to their angles. Empty: far keys have the frequencies of near
-  // keys.
+  // RoPE of far keys, from the frequencies of near keys. Second keys and the queries of table 1 are rotated
+  // by `inv_freq`; `phases` are added to the queries' angles. Empty: far keys use the near keys' frequencies.
   struct FarRope {
     std::vector<double> inv_freq, phases;
   };

@@ -8,22 +8,22 @@
 // The table of methods: each is a file of this folder.
 namespace lariat {
 
-// Value of a key's first word; "auto" follows the length.
+// Value of a key's first word. "auto" follows the length.
 inline constexpr int64_t kAuto = -1;
 
 struct PositionKey {
   std::string_view name;
   // Default value; nullptr: 0, which means none.
   int64_t (*usual)(int64_t trained, int64_t longest);
-  std::vector<std::string_view> words{};  // that it may be in place of a number: values kAuto, kAuto - 1, ...
-  bool numbers = true;
+  std::vector<std::string_view> words{};  // words for the values kAuto, kAuto - 1, ...
+  bool numbers = true;                    // false: only words
 };
 
 struct PositionRow {
   std::string_view name;
   std::vector<PositionKey> keys;
-  // One value per key: at least 1, or of a word; 0: none. Throws UsageError; the parser adds the method's
-  // name.
+  // One value per key: at least 1, or the value of a word; 0: none. Throws UsageError; the parser adds the
+  // method's name.
   PositionMethod (*make)(std::span<const int64_t> values, int64_t trained);
 };
 
@@ -40,8 +40,8 @@ PositionRow jet_long_freq_row();
 inline constexpr KeyEdge kTextBegin{0, 1, 0, 0};
 inline KeyEdge nearer(int64_t d) { return {.offset = static_cast<int32_t>(1 - d)}; }
 inline constexpr KeyEdge kOwnEnd{1};
-// PositionMethod::unstretched of a method with second keys: all keys at their distance, and an empty range,
-// for which second keys are stored.
+// PositionMethod::unstretched of a method with second keys: all keys at their own distance, and an empty
+// range to keep storing second keys.
 inline std::vector<VisibleRange> unstretched_ranges() {
   return {{kTextBegin, kOwnEnd, 0}, {kTextBegin, kTextBegin, 1, 2}};
 }

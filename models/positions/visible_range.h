@@ -7,8 +7,8 @@
 namespace lariat {
 
 // Keys that tokens see with queries rotated by table `table`: 0 is the keys' table, others follow the model's
-// RoPE tables. second_keys > 0: second keys (KvLayer), rotated by that table, which is number 2 in every
-// method: one table serves all sequences of a step.
+// RoPE tables. second_keys > 0: second keys (KvLayer), rotated by that table; its number is 2 in every
+// method, as one table serves all sequences of a step.
 struct VisibleRange {
   KeyEdge begin, end;
   size_t table = 0, second_keys = 0;

@@ -56,7 +56,7 @@ TEST_P(PerplexityTest, EqualsOnePassPerWindowInFloat64) {
        {PerplexityMethod::kSliding, PerplexityMethod::kChunks, PerplexityMethod::kAnchored}) {
     options.method = method;
     if (method == PerplexityMethod::kChunks) options.ctx = {16, 32, 25};
-    if (method == PerplexityMethod::kAnchored) options.step = 11;  // of which 32 and 16 are no multiples
+    if (method == PerplexityMethod::kAnchored) options.step = 11;  // does not divide 32 or 16
     Session session(model, backend, session_options);
     TokenSource source(text);
     const auto results = measure_perplexity(session, source, options);
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(All, PerplexityTest,
                                          Case{"dynamic", {1, 5, 7}, 131, 512}),
                          case_name);
 
-// A group that follows the length, which shorter windows do not share with longer ones.
+// The group follows the length, so windows of different lengths do not share a prefix.
 TEST(AnchoredPerplexity, HasTheGroupOfEachWindow) {
   CpuBackend backend(1);
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);

@@ -5,10 +5,10 @@
 
 #include "tests/engine/relative_oracle.h"
 
-// Position methods and what they compute.
+// Position methods and their distances.
 namespace lariat::test {
 
-// The formulas of docs/context-extension.md.
+// Formulas of docs/context-extension.md.
 inline Distance dca_distance(int64_t s, int64_t w) {
   return [=](int64_t i, int64_t j) -> std::optional<double> {
     const int64_t c = s + w, chunks = i / s - j / s;
@@ -58,12 +58,12 @@ inline Distance jet_long_distance(int64_t group, int64_t w) {
   };
 }
 
-// Every key at its distance; those beyond w have other frequencies.
+// Own distance of each key; keys beyond w use other frequencies.
 inline Distance plain_distance() {
   return [](int64_t i, int64_t j) -> std::optional<double> { return i - j; };
 }
 
-// The far frequencies of jet-long-freq at a scale s, beyond a window.
+// Far frequencies of jet-long-freq at a scale s, beyond a window.
 struct Far {
   std::string name;
   double window, s;
@@ -87,15 +87,15 @@ struct Far {
              near.inv_freq[pair];
     };
   }
-  // YaRN's, applied once to all logits.
+  // Factor of all logits: YaRN's temperature, once.
   std::function<double(int64_t)> temperature() const {
     if (name != "yarn") return {};
     return [t = 0.1 * std::log(s) + 1](int64_t) { return t; };
   }
 };
 
-// The distance at which token i sees key j, by the method's ranges and positions in a text of that
-// length; none: it does not see it.
+// Distance between token i and key j by the method's ranges and positions, in a text of that length; nullopt:
+// j is masked.
 inline std::optional<double> distance_of(const PositionMethod& method, int64_t i, int64_t j, double length) {
   const double stretch = method.stretch ? method.stretch(length) : 1;
   const auto position = [&](size_t table, int64_t index) {
@@ -124,7 +124,7 @@ inline MethodCase far_case(const std::string& far, int window, int factor, const
       plain_distance(), scaling, of.temperature(), of};
 }
 
-// How many times the trained length, 1 at least, a text is that ends with the token.
+// Ratio of the length up to this token to the trained length, at least 1.
 inline double beyond(int64_t i) { return std::max(static_cast<double>(i + 1) / 64, 1.0); }
 
 inline std::vector<MethodCase> method_cases() {

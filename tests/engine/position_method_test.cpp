@@ -181,7 +181,7 @@ TEST_F(PositionMethods, AutoFollowsTheLength) {
   }
 }
 
-// One prefill, whose length gives the scale and the group.
+// One prefill; its length sets the scale and the group.
 TEST_F(PositionMethods, WorkWithEveryScaling) {
   const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   SessionOptions options = f32_session();

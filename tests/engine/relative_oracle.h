@@ -10,7 +10,7 @@ namespace lariat::test {
 
 // Distance at which token i sees token j <= i; nullopt: masked.
 using Distance = std::function<std::optional<double>(int64_t i, int64_t j)>;
-// The angle of a pair at that distance; empty: the distance times the pair's frequency.
+// Angle of a pair at a distance; empty: the distance times the frequency of the pair.
 using Angle = std::function<double(double distance, size_t pair)>;
 
 class RelativeOracle {

@@ -82,8 +82,8 @@ TEST_P(KeysAway, ReRotatedLayer0EqualsANewPrefill) {
   }
 }
 
-// Far frequencies are computed again when a context is loaded.
-TEST_F(FarAway, FarFrequenciesAreThoseOfOneTrainedLength) {
+// Loading recomputes the far frequencies.
+TEST_F(FarAway, OtherTrainedLengthIsRefused) {
   const auto tokens = some_tokens(100, model_.spec.vocab_size);
   SessionOptions options = f32_session();
   options.positions = parse_position_method("jet-long-freq/window=24/factor=3", 64, 0);

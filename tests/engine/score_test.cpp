@@ -6,6 +6,7 @@
 #include "engine/interrupt.h"
 #include "engine/lariat.h"
 #include "models/io/json_file.h"
+#include "tests/engine/forwarding_backend.h"
 #include "tests/engine/saved_context_util.h"
 
 namespace lariat::test {

@@ -1,4 +1,8 @@
 // tests/golden/vectors/*.json: reference numbers for other programs, from the formulas in float64.
+#include <fmt/format.h>
+
+#include <set>
+
 #include "models/io/json_file.h"
 #include "models/rope_config.h"
 #include "tests/engine/engine_test_util.h"
@@ -9,7 +13,7 @@ namespace {
 
 nlohmann::json vectors(const char* name) { return read_json(golden_dir() / "vectors" / name)["cases"]; }
 
-TEST(Vectors, OfScalingsAreTheFrequenciesAndAngles) {
+TEST(Vectors, ScalingsMatchFrequenciesAndAngles) {
   std::set<std::string> types;
   for (const auto& test : vectors("scalings.json")) {
     SCOPED_TRACE(test["name"]);
@@ -31,7 +35,7 @@ TEST(Vectors, OfScalingsAreTheFrequenciesAndAngles) {
   EXPECT_EQ(types.size(), static_cast<size_t>(RopeType::kDynamicYarnRadix) + 1);
 }
 
-TEST(Vectors, OfMethodsAreTheDistancesAndFarFrequencies) {
+TEST(Vectors, MethodsMatchDistancesAndFarFrequencies) {
   const RopeScaling rope = load_config(demo_dir()).rope();
   const std::vector<double> near = rope_frequencies(rope, 1).inv_freq;
   std::string names;
@@ -66,8 +70,8 @@ TEST(Vectors, OfMethodsAreTheDistancesAndFarFrequencies) {
   }
 }
 
-// Token i is (7 i i + 3 i + 11) mod 2048; the logits of every 64th id after the last token.
-TEST(Vectors, OfTheDemoAreItsLogits) {
+// Token i is (7 i i + 3 i + 11) mod 2048. Compares the logits of every 64th id after the last token.
+TEST(Vectors, LogitsMatchTheDemo) {
   const nlohmann::json own = read_json(demo_dir() / "config.json");
   nlohmann::json configs;
   for (const auto& test : vectors("scalings.json")) configs[test["name"].get<std::string>()] = test["config"];

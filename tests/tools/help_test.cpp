@@ -1,7 +1,6 @@
 #include "tools/help.h"
 
 #include <algorithm>
-#include <regex>
 #include <set>
 
 #include "tests/tools/program.h"

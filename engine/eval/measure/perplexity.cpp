@@ -85,7 +85,7 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
     }
   };
   for (size_t first = 0, end = 0; first < passes.size(); first = end) {
-    // Batch: windows up to `room` tokens, plus all that start where the last one does, unless anchored.
+    // Batch: windows up to `room` tokens, plus all that start where the last one does (not if anchored).
     std::vector<std::vector<int32_t>> tokens;
     std::vector<size_t> sizes;  // losses per window
     for (int64_t n = 0; end < passes.size(); ++end) {

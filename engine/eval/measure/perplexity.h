@@ -35,9 +35,10 @@ class LossJournal;
 //          With TokenSource's max_tokens = n contexts, the text is split into n stretches, each in an empty
 //          context; contexts that fit in memory run together; the rest is dropped. Otherwise there is one
 //          stretch. A shorter ctx reports the positions below it.
-// anchored Windows of step, 2 step, ... up to ctx tokens, all from the text's first token on. Each window is
+// anchored Windows of step, 2 * step, ... up to ctx tokens, all from the text's first token. Each window is
 //          one prefill with the frequencies of its length and scores its last `step` tokens. (Jet-Long,
-//          arXiv 2607.07740, on PG-19.) Unlike in a growing context, no key or value is of a shorter length.
+//          arXiv 2607.07740, on PG-19.) A growing context keeps values computed at shorter lengths; a window
+//          does not.
 // continuation  The whole text in one piece: see measure_continuation.
 enum class PerplexityMethod { kSliding, kChunks, kGrowing, kAnchored, kContinuation };
 std::string_view name_of(PerplexityMethod method);
@@ -47,7 +48,7 @@ PerplexityMethod parse_perplexity_method(std::string_view name);
 struct PerplexityOptions {
   std::vector<int64_t> ctx;  // window or context lengths to measure
   int64_t stride = 256;
-  int64_t step = 512;  // growing context (default_step), anchored windows
+  int64_t step = 512;  // growing context (see default_step) and anchored windows
   PerplexityMethod method = PerplexityMethod::kSliding;
   std::vector<int32_t> bos{};      // BOS tokens (text_bos); empty: none
   int buckets = 32;                // position buckets of PerplexityResult::positions

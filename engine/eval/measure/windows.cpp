@@ -66,7 +66,7 @@ void check_windows(std::span<Session* const> sessions, const TokenSource& text,
   const int64_t before = std::max<int64_t>(std::ssize(options.bos), 1);  // the first scored token
   const bool anchored = options.method == PerplexityMethod::kAnchored;
   if (anchored && options.step <= before)
-    throw Error(fmt::format("step: must be at least {} with anchored windows", before + 1));
+    throw Error(fmt::format("step: must be at least {} for anchored windows", before + 1));
   const char* what = options.method == PerplexityMethod::kGrowing ? "context" : "window";
   for (const int64_t ctx : options.ctx) {
     const std::string window = fmt::format("a {} of {}", what, counted(ctx, "token"));

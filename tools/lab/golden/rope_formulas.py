@@ -79,7 +79,7 @@ def llama3(plain, scaling, original):
 
 
 def yarn_range(scaling, theta, rotary, original):
-    """The index of the last pair that is kept and of the first that is fully interpolated."""
+    """Index of the last pair that is kept, index of the first pair that is fully interpolated."""
 
     def pair_with(turns):
         return rotary * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))

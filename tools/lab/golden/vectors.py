@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/vectors/*.json: reference numbers of every RoPE scaling and position method, in float64, from the formulas.
+"""Writes tests/golden/vectors/*.json: reference numbers of every RoPE scaling and position method, in float64, from the formulas.
 
     tools/lab/golden/vectors.py          (needs numpy; tests/golden/vectors/README.md describes the files)
 """
