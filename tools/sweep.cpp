@@ -61,7 +61,9 @@ View view_of(const SweepCommand& command, const Plan& plan) {
 
 void publish(const SweepCommand& command, Measurements log) {
   log.view = view_of(command, log.plan);
-  publish(command.files, log, sweep_json(log), tables_text(tabulate(log), command.differences));
+  const bool json = command.files.json;
+  publish(command.files, log, json ? sweep_json(log) : nlohmann::ordered_json(),
+          json ? "" : tables_text(tabulate(log), command.differences));
 }
 
 // Throws UsageError for options that --merge would ignore.

@@ -11,6 +11,12 @@ namespace lariat {
 namespace {
 constexpr std::string_view kStale = " stale";
 constexpr std::string_view kKinds[] = {"growing", "passkey", "perplexity", "speed", "losses"};
+
+// Key of all trials of a task at one depth.
+std::string cell_key(const Unit& unit, double depth, NeedleTask task) {
+  return Record{unit.column, unit.length, Retrieval{.depth = depth, .task = task}}.key();
+}
+
 }  // namespace
 
 std::string_view name_of(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
@@ -172,11 +178,6 @@ void Plan::join(const Plan& other) {
   methods.update(other.methods);
 }
 
-// Key of all trials of a task at one depth.
-static std::string cell_key(const Unit& unit, double depth, NeedleTask task) {
-  return Record{unit.column, unit.length, Retrieval{.depth = depth, .task = task}}.key();
-}
-
 std::set<std::string> Measurements::keys() const {
   std::set<std::string> keys;
   for (const Record& record : records) keys.insert(record.key());
@@ -188,8 +189,9 @@ std::vector<Unit> Measurements::missing(std::vector<Unit> units) const {
   std::set<std::string> have;
   for (const Record& record : records) {
     const auto* found = std::get_if<Retrieval>(&record.value);
-    have.insert(found == nullptr ? record.key()
-                                 : cell_key(record.unit(), found->depth, found->task.value_or(passkey.task)));
+    const bool cell = found != nullptr && !found->trial;  // not the answer of one trial
+    have.insert(cell ? cell_key(record.unit(), found->depth, found->task.value_or(passkey.task))
+                     : record.key());
   }
   const auto tasks = passkey.tasks.empty() ? std::vector{passkey.task} : passkey.tasks;
   std::erase_if(units, [&](const Unit& unit) {

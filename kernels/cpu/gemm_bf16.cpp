@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "kernels/convert.h"
@@ -106,40 +105,6 @@ LARIAT_AVX512_BF16 double bf16_multiply_adds(int64_t repetitions, float* sink) {
   for (int i = 1; i < kSums; ++i) sum[0] = _mm512_add_ps(sum[0], sum[i]);
   *sink = _mm512_cvtss_f32(sum[0]);
   return 4.0 * kSums * kLanes * static_cast<double>(repetitions);
-}
-
-namespace {
-
-LARIAT_AVX512_BF16 double f32_multiply_adds(int64_t repetitions, float* sink) {
-  constexpr int kSums = 12;
-  __m512 sum[kSums];
-  for (auto& s : sum) s = _mm512_setzero_ps();
-  const __m512 x = _mm512_set1_ps(1e-3F);
-  for (int64_t t = 0; t < repetitions; ++t) {
-    for (auto& s : sum) s = _mm512_fmadd_ps(s, x, x);
-  }
-  for (int i = 1; i < kSums; ++i) sum[0] = _mm512_add_ps(sum[0], sum[i]);
-  *sink = _mm512_cvtss_f32(sum[0]);
-  return 2.0 * kSums * kLanes * static_cast<double>(repetitions);
-}
-
-}  // namespace
-
-volatile float sum_of_loops;  // prevents their removal
-
-double bf16_dot_speedup() {
-  constexpr int64_t kRepetitions = 5000;
-  double best[2] = {};
-  for (int run = 0; run < 16; ++run) {
-    float sink = 0;
-    const auto start = std::chrono::steady_clock::now();
-    const double operations =
-        run % 2 == 0 ? f32_multiply_adds(kRepetitions, &sink) : bf16_multiply_adds(kRepetitions, &sink);
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-    best[run % 2] = std::max(best[run % 2], operations / spent.count());
-    sum_of_loops = sink;
-  }
-  return best[1] / best[0];
 }
 
 }  // namespace lariat::cpu

@@ -121,6 +121,20 @@ double measure_gemm_peak(DType dtype, int threads) {
 
 }  // namespace
 
+double cpu::bf16_dot_speedup() {
+  constexpr int64_t kRepetitions = 5000;
+  double best[2] = {};
+  for (int run = 0; run < 16; ++run) {
+    float sink = 0;
+    const double start = now();
+    const double operations = run % 2 == 0 ? HWY_DYNAMIC_DISPATCH(MultiplyAdds)(kRepetitions, &sink)
+                                           : cpu::bf16_multiply_adds(kRepetitions, &sink);
+    best[run % 2] = std::max(best[run % 2], operations / (now() - start));
+    sum_sink = sink;
+  }
+  return best[1] / best[0];
+}
+
 Limits measure_cpu_limits(int threads, DType dtype) {
   return {measure_read_bandwidth(threads), measure_gemm_peak(dtype, threads)};
 }

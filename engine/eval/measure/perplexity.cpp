@@ -64,11 +64,10 @@ std::vector<Pass> passes_of(const PerplexityOptions& options, const TokenSource&
 void read_windows(Session& session, const TokenSource& text, const PerplexityOptions& options,
                   std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
   const int64_t room = session.options().prefill_chunk, bos = std::ssize(options.bos);
-  const auto& stretch = session.options().positions.stretch;
-  const bool follows = session.rope().depends_on_length() ||
-                       (stretch && stretch(1) != stretch(static_cast<double>(std::ranges::max(options.ctx))));
   const bool anchored = options.method == PerplexityMethod::kAnchored;
-  const auto passes = passes_of(options, text, !follows);
+  const bool shared =
+      !follows_length(session.rope(), session.options().positions, std::ranges::max(options.ctx));
+  const auto passes = passes_of(options, text, shared);
   std::deque<Sequence> sequences;
   // Without a BOS, the first text token has no predecessor.
   const auto first_scored = [bos](const Window& window) {
@@ -270,13 +269,14 @@ int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int6
 std::vector<int64_t> bucket_ends(const PerplexityOptions& options, int64_t from, int64_t ctx) {
   const int64_t span = ctx - from, buckets = std::clamp<int64_t>(options.buckets, 1, span);
   std::vector<int64_t> ends;
-  const bool anchored = options.method == PerplexityMethod::kAnchored;
-  for (int64_t end = from + options.step; anchored && end < ctx; end += options.step) ends.push_back(end);
-  for (const int64_t end : options.ends) {
-    if (!anchored && end > from && end < ctx) ends.push_back(end);
+  if (options.method == PerplexityMethod::kAnchored) {
+    for (int64_t end = from + options.step; end < ctx; end += options.step) ends.push_back(end);
+  } else if (!options.ends.empty()) {
+    std::ranges::copy_if(options.ends, std::back_inserter(ends),
+                         [&](int64_t end) { return end > from && end < ctx; });
+  } else {
+    for (int64_t i = 1; i < buckets; ++i) ends.push_back(from + span * i / buckets);
   }
-  for (int64_t i = 1; i < buckets && !anchored && options.ends.empty(); ++i)
-    ends.push_back(from + span * i / buckets);
   ends.push_back(ctx);
   return ends;
 }

@@ -152,9 +152,8 @@ std::vector<Unit> Sweep::equals_of(const Unit& unit) const {
       equals.push_back({unit.kind, other, unit.length});
   }
   const bool one_window = text_ && text_->size() == unit.length - std::ssize(bos_);
-  const auto stretch = method_for(unit.column).stretch;
-  const bool follows = scaling_for(unit.column, unit.length).depends_on_length() ||
-                       (stretch && stretch(1) != stretch(static_cast<double>(unit.length)));
+  const bool follows =
+      follows_length(scaling_for(unit.column, unit.length), method_for(unit.column), unit.length);
   if (unit.kind == Kind::kPerplexity && options_.growing && options_.method == PerplexityMethod::kSliding &&
       one_window && options_.growing_step == session_.prefill_chunk && !follows)
     equals.push_back({Kind::kGrowing, unit.column, unit.length});

@@ -50,6 +50,11 @@ std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, co
   return windows;
 }
 
+bool follows_length(const RopeScaling& rope, const PositionMethod& method, int64_t length) {
+  const auto& stretch = method.stretch;
+  return rope.depends_on_length() || (stretch && stretch(1) != stretch(static_cast<double>(length)));
+}
+
 int64_t end_of_step(const Session& session, int64_t length, int64_t end) {
   const RopeScaling& rope = session.rope();
   const bool moves_always = rope.type != RopeType::kLongRope && session.options().rope_steps == 0;

@@ -23,6 +23,8 @@ struct Window {
 int64_t window_stride(const PerplexityOptions& options, int64_t ctx);
 // Windows of one length over a text; for a growing context its stretches.
 std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, const TokenSource& text);
+// Whether angles between 1 and `length` tokens depend on the length, by the scaling or the method's stretch.
+bool follows_length(const RopeScaling& rope, const PositionMethod& method, int64_t length);
 // End of the growing-context step after `length` cached tokens: `end`, or where a dynamic scale changes.
 int64_t end_of_step(const Session& session, int64_t length, int64_t end);
 

@@ -61,7 +61,8 @@ class Page {
     return subject + " on " + plan_.model.name;
   }
 
-  std::string body() const {
+  // sentences: conclusions() of the log.
+  std::string body(const std::vector<std::string>& sentences) const {
     std::vector<std::string> lengths;
     for (const int64_t length : plan_.lengths) lengths.push_back(std::to_string(length));
     std::string page =
@@ -90,7 +91,7 @@ class Page {
                   "Prefill at each length and decoding of the next 32 tokens, in tokens per second for one "
                   "sequence; KV cache memory.",
                   html_table(table_, speed_table(table_)));
-    return page + verdict() + html("div", notes(), "class=\"notes\"");
+    return page + verdict(sentences) + html("div", notes(), "class=\"notes\"");
   }
 
  private:
@@ -138,8 +139,7 @@ class Page {
     return maps;
   }
 
-  std::string verdict() const {
-    const auto sentences = conclusions(table_);
+  std::string verdict(const std::vector<std::string>& sentences) const {
     if (sentences.empty()) return "";
     std::string list;
     for (const std::string& sentence : sentences)
@@ -234,7 +234,7 @@ std::string report_page(Measurements log, const Json& more) {
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
          "'unsafe-inline'\">\n" +
          html("title", xml_escaped(page.title())) + std::string(kSweepSvgStyle) + std::string(kReportStyle) +
-         "</head>\n<body>\n" + html("main", page.body()) +
+         "</head>\n<body>\n" + html("main", page.body(data.at("conclusions"))) +
          html("script", json, "type=\"application/json\" id=\"data\"") + "</body>\n</html>\n";
 }
 
