@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+#include <exception>
 #include <utility>
 
+#include "engine/contexts/fingerprint.h"
 #include "engine/contexts/memory_check.h"
 #include "engine/stopwatch.h"
 #include "engine/text/chat.h"
@@ -17,7 +20,10 @@ namespace {
 
 std::unique_ptr<Backend> open_backend(const OpenOptions& options) {
   const std::string& device = options.device;
-  if (device != "cpu") {
+  const bool divided = options.ranks != nullptr;
+  if (divided && device.starts_with("cuda"))
+    throw UsageError("`device` " + device + ": several processes run on the CPU only; use `device` cpu");
+  if (device != "cpu" && !divided) {
     const int index = device.starts_with("cuda:") ? std::stoi(device.substr(5)) : 0;
     const std::string why_not = cuda_unavailable_reason(index);
     if (why_not.empty()) return make_cuda_backend(index, options.warn);
@@ -77,12 +83,55 @@ void warn_of_settings(Engine& engine) {
   }
 }
 
+// Throws on every rank if one has an error; a rank with an error rethrows it.
+void agree_on_errors(Communicator& ranks, const std::exception_ptr& error, const std::string& what) {
+  constexpr size_t kBytes = 1000;
+  std::string mine = what, all(kBytes * static_cast<size_t>(ranks.size()), 0);
+  mine.resize(kBytes);
+  ranks.all_gather(mine.data(), std::vector<size_t>(static_cast<size_t>(ranks.size()), kBytes), all.data());
+  if (error) std::rethrow_exception(error);
+  for (size_t r = 0; r < static_cast<size_t>(ranks.size()); ++r) {
+    const char* const other = all.data() + r * kBytes;
+    if (*other != 0) throw Error(fmt::format("rank {}: {}", r, std::string(other, ::strnlen(other, kBytes))));
+  }
+}
+
+// Throws if a rank has read another model than rank 0.
+void check_equal_models(Communicator& ranks, const Model& model, const std::filesystem::path& path) {
+  std::string first = model.files.tensors ? model_fingerprint(model) : "", mine = first;
+  first.resize(64), mine.resize(64);
+  ranks.broadcast(first.data(), first.size());
+  const bool differs = mine != first;
+  agree_on_errors(ranks, nullptr, differs ? path.string() + ": differs from rank 0's; copy the same model to every machine" : "");
+}
+
 }  // namespace
 
 Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   Engine engine;
   engine.options = std::move(given);
-  const OpenOptions& options = engine.options;
+  Communicator*& ranks = engine.options.ranks;
+  if (ranks != nullptr && ranks->size() == 1) ranks = nullptr;
+  if (ranks == nullptr) {
+    engine.load(path);
+    return engine;
+  }
+  std::exception_ptr error;
+  std::string what;
+  try {
+    engine.load(path);
+  } catch (const std::exception& e) {
+    error = std::current_exception();
+    what = *e.what() != 0 ? e.what() : "failed";
+  }
+  agree_on_errors(*ranks, error, what);
+  check_equal_models(*ranks, engine.model, path);
+  if (ranks->rank() == 0) engine.session_options.ranks = (engine.ranks = std::make_unique<Ranks>(*ranks)).get();
+  return engine;
+}
+
+void Engine::load(const std::filesystem::path& path) {
+  Engine& engine = *this;
   ModelFiles files = options.random_weights ? open_text_files(path) : open_files(path);
   if (options.reads != Reads::kTokens) engine.tokenizer = Tokenizer::load(files.texts);
   if (options.reads == Reads::kChat &&
@@ -107,12 +156,15 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
     throw UsageError("`quantize` and `dtype` contradict each other; remove one of them");
   const std::optional<WeightFormat> requested = options.quantize ? options.quantize : options.dtype;
   engine.backend = open_backend(options);
+  const int rank = options.ranks != nullptr ? options.ranks->rank() : 0,
+            n_ranks = options.ranks != nullptr ? options.ranks->size() : 1;
   if (options.random_weights) {
-    engine.model = random_model(spec, *engine.backend, requested.value_or(spec.dtype), /*seed=*/1);
+    engine.model = random_model(spec, *engine.backend, requested.value_or(spec.dtype), /*seed=*/1, rank, n_ranks);
   } else {
     open_tensors(files);
-    check_weight_memory(spec, requested, *engine.backend, files.tensors.get());
-    engine.model = load_model(std::move(files), spec, *engine.backend, requested, options.progress);
+    if (n_ranks == 1) check_weight_memory(spec, requested, *engine.backend, files.tensors.get());
+    engine.model =
+        load_model(std::move(files), spec, *engine.backend, requested, options.progress, rank, n_ranks);
   }
   engine.session_options.max_ctx = options.max_ctx;
   engine.session_options.prefill_chunk = options.prefill_chunk;
@@ -128,7 +180,6 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   engine.warnings.insert(engine.warnings.end(), more.begin(), more.end());
   warn_of_settings(engine);
   engine.load_seconds = seconds_since(start);
-  return engine;
 }
 
 SessionOptions Engine::session_for(const RopeScaling& rope) const {

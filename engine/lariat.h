@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/rope_options.h"
+#include "engine/runtime/ranks.h"
 #include "engine/runtime/session.h"
 #include "models/model.h"
 #include "models/text/chat_template.h"
@@ -42,6 +43,7 @@ struct OpenOptions {
   bool stale_cache = false;
   std::string position_method{};  // parse_position_method; empty: the model's, "none": none
   bool random_weights = false;    // the path is a config.json without weights
+  Communicator* ranks = nullptr;  // processes that divide the model; null or a group of one: none
   // Additional variables of the chat template.
   nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();
   std::function<void(size_t done, size_t total)> progress{};  // loaded bytes of the weights
@@ -66,12 +68,14 @@ struct Engine {
   std::optional<ChatTemplate> chat;
   std::unique_ptr<Backend> backend;
   Model model;
+  std::unique_ptr<Ranks> ranks;  // on rank 0 of several processes; others call follow()
   SessionOptions session_options;
   std::vector<std::string> warnings;  // one line per warning
   double load_seconds = 0;            // time to load the configuration and the weights
 
   // Opens a checkpoint's folder. Throws UsageError for options that contradict each other or the model, and
   // Error with the file, also if the weights exceed the memory.
+  // With several ranks, throws on all of them if opening failed on one, or if their models differ.
   static Engine open(const std::filesystem::path& path, OpenOptions options = {});
 
   Session session() const { return {model, *backend, session_options}; }
@@ -80,6 +84,9 @@ struct Engine {
   // Stop tokens: of the configuration, else of the tokenizer; plus the end-of-turn token of the chat
   // template.
   std::vector<int32_t> eos_ids() const;
+
+ private:
+  void load(const std::filesystem::path& path);
 };
 
 }  // namespace lariat

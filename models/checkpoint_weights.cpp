@@ -70,9 +70,9 @@ class CheckpointWeights : public WeightLoader {
 }  // namespace
 
 Weights load_weights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
-                     std::optional<WeightFormat> requested) {
+                     std::optional<WeightFormat> requested, const Split& split) {
   CheckpointWeights source(spec, checkpoint, backend, requested);
-  return source.finish(read_weights(spec, &checkpoint, source, requested));
+  return source.finish(read_weights(spec, &checkpoint, source, requested, split));
 }
 
 }  // namespace lariat

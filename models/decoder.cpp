@@ -15,9 +15,11 @@ void add_to_residual(const Layer& layer, const char* block, const Matrix& x, con
   Backend& backend = pass.backend;
   const Activations& a = pass.activations;
   const float scale = layer.spec.residual_multiplier;
-  if (x && !post_norm && !pass.trace)
+  if (x && !post_norm && !pass.trace && pass.ranks == nullptr)
     return backend.linear(x, w, Epilogue::add_to(a.residual, scale, next_norm), next);
   if (x) backend.linear(x, w, {}, a.normed);
+  if (pass.ranks != nullptr)
+    pass.ranks->all_reduce({a.normed.f32(), static_cast<size_t>(a.normed.rows * a.normed.cols)});
   if (pass.trace) trace_matrix(backend, pass.trace, layer.name + block, a.normed);
   if (post_norm) backend.norm(a.normed, post_norm, a.normed);
   backend.add_norm(a.residual, a.normed, scale, next_norm, next);
@@ -81,12 +83,15 @@ Matrix feed_forward(const Layer& layer, const Matrix& in, const Pass& pass) {
 }  // namespace
 
 Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const RopeScaling> ropes,
-                 const KvGeometry& geometry, Backend& backend, int64_t chunk, int64_t latent_workspace)
+                 const KvGeometry& geometry, Backend& backend, int64_t chunk, int64_t latent_workspace,
+                 const Split& split, Communicator* ranks)
     : spec_(spec),
       weights_(weights),
       backend_(backend),
       activations_(spec, ropes, backend, std::clamp(chunk, backend.traits().steady_tokens, kMostTokensAhead)),
-      groups_(spec) {
+      groups_(spec),
+      split_(split),
+      ranks_(ranks) {
   Matrix slopes;
   if (const size_t bytes = spec.alibi_slopes.size() * sizeof(float); bytes > 0) {
     slopes_ = backend.allocate(bytes);
@@ -115,7 +120,7 @@ Matrix Decoder::forward(const Step& step, std::span<const std::vector<SequenceRo
   if (spec_.embedding_norm) backend_.norm(a.residual, weights_.embedding_norm, a.residual);
   const Norm& first = layers_.front().weights.attention_norm;
   if (first) backend_.norm(a.residual, first, attention_input(layers_.front(), a));
-  const Pass pass{backend_, step, a, groups_, trace_};
+  const Pass pass{backend_, step, a, groups_, trace_, ranks_};
   for (size_t i = 0; i < layers_.size(); ++i) run(i, pass);
   return as(a.normed, weights_.head.input);
 }
@@ -146,8 +151,8 @@ Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass
   const LayerWeights& weights = layer.weights;
   const QkvBlock block = qkv_of(pass.activations, spec);
   backend_.linear(in, weights.qkv, {}, block.all);
-  if (weights.q_norm) backend_.norm(block.q, weights.q_norm, block.q);
-  if (weights.k_norm) backend_.norm(block.k, weights.k_norm, block.k);
+  if (weights.q_norm) norm_all_heads(block.q, weights.q_norm, &LayerSplit::heads, layer);
+  if (weights.k_norm) norm_all_heads(block.k, weights.k_norm, &LayerSplit::kv_heads, layer);
   QkvEpilogue epilogue = weights.qkv_epilogue;
   if (spec.rope >= 0) epilogue.second_rope = pass.groups.second_rope();
   backend_.qkv_to_cache(pass.step, block.q, block.k, block.v, epilogue, pass.activations.rope(spec.rope),
@@ -164,19 +169,41 @@ Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass
   return attended;
 }
 
-Matrix Decoder::logits(const Matrix& hidden_rows) {
+// RMSNorm over the heads of all ranks, which each rank computes whole.
+void Decoder::norm_all_heads(const Matrix& x, const Norm& norm, std::vector<Share> LayerSplit::*heads,
+                             const Layer& layer) {
+  if (ranks_ == nullptr) return backend_.norm(x, norm, x);
+  const std::vector<Share>& parts = split_.layers[static_cast<size_t>(&layer - layers_.data())].*heads;
+  const int64_t width = layer.spec.attention.head_dim;
+  const Matrix all = room_for(x.rows, norm.weight.cols, heads_);
+  gather_columns(*ranks_, x, parts, width, all, true);
+  backend_.norm(all, norm, all);
+  const Matrix own = all.column_range(split_.of(parts).first * width, x.cols);
+  for (int64_t r = 0; r < x.rows; ++r) std::copy_n(own.f32(r), x.cols, x.f32(r));
+}
+
+Matrix Decoder::room_for(int64_t rows, int64_t cols, Buffer& memory) {
   // At least steady_tokens rows: 8 MiB for a vocabulary of 131,072.
-  const int64_t room = std::max(hidden_rows.rows, backend_.traits().steady_tokens);
-  const size_t bytes = static_cast<size_t>(room * spec_.vocab_size) * sizeof(float);
-  if (logits_.bytes() < bytes) {
-    logits_ = Buffer();  // the old memory is freed first
-    logits_ = backend_.allocate(bytes);
+  const int64_t room = std::max(rows, backend_.traits().steady_tokens);
+  const size_t bytes = static_cast<size_t>(room * cols) * sizeof(float);
+  if (memory.bytes() < bytes) {
+    memory = Buffer();  // the old memory is freed first
+    memory = backend_.allocate(bytes);
   }
-  const Matrix out = f32(logits_, hidden_rows.rows, spec_.vocab_size);
+  return f32(memory, rows, cols);
+}
+
+Matrix Decoder::logits(const Matrix& hidden_rows) {
+  const bool divided = ranks_ != nullptr;
+  const int64_t rows = hidden_rows.rows, own_cols = weights_.head.blocks[0].w.rows;
+  const Matrix out = room_for(rows, own_cols, divided ? own_logits_ : logits_);
   const bool capped = spec_.logits_multiplier != 1.0F || spec_.logits_softcap > 0.0F;
   backend_.linear(hidden_rows, weights_.head,
                   capped ? Epilogue::capped(spec_.logits_multiplier, spec_.logits_softcap) : Epilogue(), out);
-  return out;
+  if (!divided) return out;
+  const Matrix all = ranks_->rank() == 0 ? room_for(rows, spec_.vocab_size, logits_) : Matrix();
+  gather_columns(*ranks_, out, split_.vocab, 1, all, false);
+  return all;
 }
 
 }  // namespace lariat

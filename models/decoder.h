@@ -12,9 +12,11 @@ namespace lariat {
 class Decoder {
  public:
   // ropes: RoPEs of the spec, scaled for the session. geometry: layout of a cache page. chunk: expected
-  // tokens of a long step. latent_workspace: see LatentAttention. All references must outlive the decoder.
+  // tokens of a long step. latent_workspace: see LatentAttention. ranks: the processes of a divided model, in
+  // host memory; all make the same calls. All references must outlive the decoder.
   Decoder(const ModelSpec& spec, const Weights& weights, std::span<const RopeScaling> ropes,
-          const KvGeometry& geometry, Backend& backend, int64_t chunk, int64_t latent_workspace);
+          const KvGeometry& geometry, Backend& backend, int64_t chunk, int64_t latent_workspace,
+          const Split& split = {}, Communicator* ranks = nullptr);
 
   // Sets the callback for each layer's results; empty: tracing is off.
   void observe(TraceFn trace) { trace_ = std::move(trace); }
@@ -26,12 +28,16 @@ class Decoder {
   Matrix forward(const Step& step, std::span<const std::vector<SequenceRope>> ropes,
                  std::span<const VisibleGroup> visible);
 
-  // Logits of rows of forward()'s result: f32 [rows, vocab], valid until the next call.
+  // Logits of rows of forward()'s result: f32 [rows, vocab], valid until the next call; on other ranks than 0
+  // empty.
   Matrix logits(const Matrix& hidden_rows);
 
  private:
   void run(size_t index, const Pass& pass);
   Matrix attention(const Layer& layer, const Matrix& in, const Pass& pass);
+  void norm_all_heads(const Matrix& x, const Norm& norm, std::vector<Share> LayerSplit::*heads,
+                      const Layer& layer);
+  Matrix room_for(int64_t rows, int64_t cols, Buffer& memory);  // f32
 
   const ModelSpec& spec_;
   const Weights& weights_;
@@ -41,7 +47,9 @@ class Decoder {
   ActivationMemory activations_;
   AttentionGroups groups_;
   std::optional<LatentAttention> latent_;
-  Buffer logits_;
+  const Split split_;
+  Communicator* const ranks_;
+  Buffer logits_, own_logits_, heads_;  // of the whole vocabulary; of a rank's part; all heads of q or k
   Buffer slopes_;  // ALiBi slopes
   TraceFn trace_;
 };

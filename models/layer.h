@@ -1,6 +1,7 @@
 #pragma once
 #include <string>
 
+#include "kernels/communicator.h"
 #include "models/activations.h"
 #include "models/trace.h"
 #include "models/weights.h"
@@ -31,6 +32,7 @@ struct Pass {
   const Activations& activations;
   const AttentionGroups& groups;
   const TraceFn& trace;  // empty: tracing is off
+  Communicator* ranks = nullptr;  // sums a layer's outputs; null: one process
 };
 
 }  // namespace lariat

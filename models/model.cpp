@@ -3,8 +3,21 @@
 #include <algorithm>
 
 namespace lariat {
+namespace {
+
+// Divides a checked model among ranks.
+void divide(Model& model, std::optional<WeightFormat> requested, int rank, int ranks) {
+  if (ranks == 1) return;
+  const Tensors* const tensors = model.files.tensors.get();
+  model.split = split_of(model.spec, planned_weights(model.spec, requested, tensors), rank, ranks);
+  model.part = part_of(model.spec, model.split);
+}
+
+}  // namespace
+
 Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend,
-                 std::optional<WeightFormat> requested, const std::function<void(size_t, size_t)>& progress) {
+                 std::optional<WeightFormat> requested, const std::function<void(size_t, size_t)>& progress,
+                 int rank, int ranks) {
   Model model;
   model.spec = spec;
   open_tensors(files);
@@ -21,15 +34,18 @@ Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend,
         tensors.find(*coded)->file.string() + ": tensor '" + *coded +
         "' is already quantised, and `quantize` rounds it again; omit `quantize` to run the file unchanged");
   }
-  if (progress) tensors.populate(names, progress);
-  model.weights = load_weights(model.spec, tensors, backend, requested);
+  divide(model, requested, rank, ranks);
+  if (progress && ranks == 1) tensors.populate(names, progress);
+  model.weights = load_weights(model.spec, tensors, backend, requested, model.split);
   return model;
 }
 
-Model random_model(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed) {
+Model random_model(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed,
+                   int rank, int ranks) {
   Model model;
   model.spec = spec;
-  model.weights = random_weights(spec, backend, requested, seed);
+  divide(model, requested, rank, ranks);
+  model.weights = random_weights(spec, backend, requested, seed, model.split);
   return model;
 }
 

@@ -22,6 +22,10 @@ struct Model {
     return is_quantized(weights.form.dtype) ? weights.form.dtype : weights.compute;
   }
   size_t file_bytes = 0;
+  // Of several ranks: the division, and the spec of this rank's part, as its weights are.
+  Split split;
+  std::optional<ModelSpec> part;
+  const ModelSpec& own_spec() const { return part ? *part : spec; }
 
   ModelFiles files;  // the weights point into these files
 };
@@ -30,11 +34,14 @@ struct Model {
 // in bf16. f16 weights are used in place and compute in f32: f16 products are no faster on a CPU. A quantised
 // format is computed from floats and multiplies integers (kernels/quant.h). progress(bytes read, total bytes)
 // is called while loading. Throws Error naming the file.
+// rank, ranks: loads the part of one rank of several.
 Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend,
                  std::optional<WeightFormat> requested,
-                 const std::function<void(size_t done, size_t total)>& progress = {});
+                 const std::function<void(size_t done, size_t total)>& progress = {}, int rank = 0,
+                 int ranks = 1);
 
 // A model of the spec's shape with reproducible random weights (`lariat bench --random-weights`).
-Model random_model(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed);
+Model random_model(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed,
+                   int rank = 0, int ranks = 1);
 
 }  // namespace lariat

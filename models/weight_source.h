@@ -4,6 +4,7 @@
 #include <string>
 
 #include "models/spec.h"
+#include "models/split.h"
 #include "models/weights.h"
 
 // Parameters of a model, shared by the files that load, plan and generate weights.
@@ -29,6 +30,8 @@ struct Parameter {
   RowRange part;            // if of > rows: rows within the tensor; of a vector: its elements
   bool transposed = false;  // returned as [cols, rows]
   bool stacked = false;     // the tensor has a leading dimension of experts; `part` is one expert's rows
+  // The rank's rows (of a vector: elements) and columns; count 0: all. Only loaders of weights read these.
+  Share own_rows{}, own_cols{};
 };
 
 // Shape of the returned matrix, without data.
@@ -77,6 +80,7 @@ class WeightLoader : public Source {
 
  private:
   Weight load(std::span<const Parameter> blocks, std::optional<DType> compute = {});
+  HostWeight own_part(const Parameter& parameter, bool once);
 
   const ModelSpec& spec_;
   Backend& backend_;
@@ -85,12 +89,14 @@ class WeightLoader : public Source {
 };
 
 // All weights of a model, under the checkpoint's tensor names, if any. requested: format of the projections.
+// split: the parts of a rank; the embedding table stays whole.
 Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source,
-                     std::optional<WeightFormat> requested);
+                     std::optional<WeightFormat> requested, const Split& split = {});
 
 // Weights of a layer, and of the norm `name`.
 struct Layout;  // tensor_names.h
-LayerWeights read_layer(const ModelSpec& spec, size_t index, const Layout& layout, Source& source);
+LayerWeights read_layer(const ModelSpec& spec, size_t index, const Layout& layout, Source& source,
+                        const Split& split = {});
 Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, Source& source);
 
 }  // namespace lariat

@@ -82,21 +82,22 @@ class PlannedWeights : public Source {
 }  // namespace
 
 Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source,
-                     std::optional<WeightFormat> requested) {
+                     std::optional<WeightFormat> requested, const Split& split) {
   const Layout layout = layout_of(spec, checkpoint);
-  const Parameter embedding{layout.embed, spec.vocab_size, spec.hidden_size, Role::kEmbedding, {}},
-      head{layout.head, spec.vocab_size, spec.hidden_size, Role::kHead, {}};
+  const Parameter embedding{layout.embed, spec.vocab_size, spec.hidden_size, Role::kEmbedding, {}};
+  Parameter tied_head = embedding, head{layout.head, spec.vocab_size, spec.hidden_size, Role::kHead, {}};
+  if (split.ranks > 1) tied_head.own_rows = head.own_rows = split.of(split.vocab);
   // A quantised head differs from its embedding table.
   const bool tied = spec.tie_word_embeddings && !(requested && is_quantized(requested->dtype));
   Weights weights;
-  if (tied) weights.head = source.weight({&embedding, 1});
-  weights.embed =
-      tied && !weights.head.blocks[0].w.tiled ? weights.head.blocks[0].w : source.table(embedding);
+  if (tied) weights.head = source.weight({&tied_head, 1});
+  const bool shared = tied && split.ranks == 1 && !weights.head.blocks[0].w.tiled;
+  weights.embed = shared ? weights.head.blocks[0].w : source.table(embedding);
   // Rounded as in a table of floats.
   const DType rounded_as = is_quantized(weights.embed.m.dtype) ? spec.dtype : weights.embed.m.dtype;
   weights.embedding_multiplier = embedding_multiplier(spec, rounded_as);
   for (size_t i = 0; i < spec.layers.size(); ++i)
-    weights.layers.push_back(read_layer(spec, i, layout, source));
+    weights.layers.push_back(read_layer(spec, i, layout, source, split));
   weights.norm = read_norm(spec, layout.root + spec.names.norm, spec.hidden_size, source);
   if (spec.embedding_norm)
     weights.embedding_norm =

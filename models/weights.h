@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "models/spec.h"
+#include "models/split.h"
 #include "models/tensors.h"
 
 namespace lariat {
@@ -67,7 +68,7 @@ struct Weights {
 // reads one row. A quantised head is at least q8, tied or not: it is small and its errors reach the logits.
 // Throws Error naming file and tensor if missing or of wrong shape, or if the backend cannot quantise.
 Weights load_weights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
-                     std::optional<WeightFormat> requested);
+                     std::optional<WeightFormat> requested, const Split& split = {});
 
 // Checks all that load_weights checks and returns the names of its tensors. Throws Error naming file and
 // tensor if an unread tensor could change the result (models/gate.h). Reads data only for a tied
@@ -88,6 +89,7 @@ Weights planned_weights(const ModelSpec& spec, std::optional<WeightFormat> reque
                         const Tensors* checkpoint = nullptr);
 
 // Reproducible random weights for benchmarks: random signs and mantissas, four exponents.
-Weights random_weights(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed);
+Weights random_weights(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed,
+                       const Split& split = {});
 
 }  // namespace lariat

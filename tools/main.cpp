@@ -14,6 +14,7 @@
 #include "kernels/error.h"
 #include "tools/help.h"
 #include "tools/output.h"
+#include "tools/ranks.h"
 #include "tools/signals.h"
 #include "tools/usage.h"
 
@@ -71,6 +72,8 @@ int run(const std::vector<std::string>& words) {
     } else {
       app->parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 expects reversed words
     }
+  } catch (const lariat::Followed&) {
+    return 0;
   } catch (const CLI::Success& e) {
     app->exit(e);  // --help, --version
   } catch (const CLI::ParseError& e) {
@@ -87,6 +90,7 @@ int main(int argc, char** argv) {
   keep_closed_streams();
   lariat::install_signal_handlers();
   try {
+    const lariat::CommandRanks ranks;
     return run({argv + std::min(argc, 1), argv + argc});
   } catch (const lariat::Error& e) {
     return fail(e.what(), 1);

@@ -13,6 +13,7 @@
 #include "models/io/text_file.h"
 #include "models/text/unicode.h"
 #include "tools/help.h"
+#include "tools/ranks.h"
 
 namespace lariat {
 namespace {
@@ -214,7 +215,12 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   open.progress = [&](size_t done, size_t total) {
     progress.update(static_cast<int64_t>(100 * done / total), std::to_string(total >> 20) + " MiB");
   };
+  open.ranks = ranks();
   Engine engine = Engine::open(options.model, open);
+  if (open.ranks != nullptr && open.ranks->rank() > 0) {
+    follow_first_rank(engine);
+    throw Followed();
+  }
   engine.options.progress = nullptr;
   progress.clear();
   print_warnings(engine.warnings, options.quiet);

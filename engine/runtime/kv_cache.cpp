@@ -4,14 +4,16 @@
 
 #include <algorithm>
 
+#include "engine/runtime/ranks.h"
 #include "engine/stopwatch.h"
 #include "kernels/counted.h"
 #include "kernels/integers.h"
 
 namespace lariat {
 
-KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys)
-    : backend_(backend), mrope_axes_(spec.mrope_axes) {
+KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys,
+               Ranks* ranks)
+    : backend_(backend), ranks_(ranks), mrope_axes_(spec.mrope_axes) {
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
     if (attention.latent) {
@@ -41,6 +43,18 @@ KvPool::Page::Page(KvPool& pool, Buffer memory)
 KvPool::Page::Page(KvPool& pool, void* data, std::shared_ptr<const void> owner)
     : pool_(pool), owner_(std::move(owner)), data_(data) {
   ++pool_.pages_;
+}
+
+KvPool::Page::~Page() {
+  --pool_.pages_;
+  if (pool_.ranks_ != nullptr) pool_.ranks_->free_page(pool_, data_);
+}
+
+std::vector<KvLayer> KvPool::rotated_layers(bool second_keys) const {
+  std::vector<KvLayer> layers = rotated_layers_;
+  for (KvLayer& layer : layers)
+    if (second_keys) layer = layer.with_second_keys();
+  return layers;
 }
 
 std::shared_ptr<KvPool::Page> KvPool::allocate() {
@@ -85,6 +99,7 @@ void KvCache::own_pages(size_t first, size_t last) {
     if (pages_[i].use_count() <= 1) continue;
     std::shared_ptr<KvPool::Page> copy = pool_->allocate();
     pool_->backend().copy(copy->data(), pages_[i]->data(), pool_->geometry().page_bytes);
+    if (Ranks* ranks = pool_->ranks()) ranks->copy_page(*pool_, copy->data(), pages_[i]->data());
     table_[i] = copy->data();
     pages_[i] = std::move(copy);
   }
@@ -126,6 +141,16 @@ void KvCache::restore(Contents contents) {
   consistent_ = true;
 }
 
+namespace {
+
+// Re-rotates first or second keys, on all ranks.
+void rotate(KvPool& pool, std::span<const KeyRotation> rotations, bool second_keys, bool interleaved) {
+  if (Ranks* ranks = pool.ranks()) ranks->rerotate(pool, rotations, second_keys, interleaved);
+  pool.backend().rerotate_keys(rotations, pool.rotated_layers(second_keys), interleaved);
+}
+
+}  // namespace
+
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
                      std::span<const KeyPositions> positions) {
@@ -156,12 +181,8 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
   if (!moved.empty()) {
     pool.backend().synchronize();
     const auto start = Stopwatch::now();
-    pool.backend().rerotate_keys(rotations, pool.rotated_layers(), interleaved);
-    if (!second_rotations.empty()) {
-      std::vector<KvLayer> layers;
-      for (const KvLayer& layer : pool.rotated_layers()) layers.push_back(layer.with_second_keys());
-      pool.backend().rerotate_keys(second_rotations, layers, interleaved);
-    }
+    rotate(pool, rotations, false, interleaved);
+    if (!second_rotations.empty()) rotate(pool, second_rotations, true, interleaved);
     pool.backend().synchronize();
     const double seconds = seconds_since(start);
     for (KvCache* cache : moved) {

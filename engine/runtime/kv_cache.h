@@ -15,11 +15,15 @@ struct ContextFull : Error {
   explicit ContextFull(const std::string& what) : Error(what + "; shorten the prompt or raise `max_ctx`") {}
 };
 
+class Ranks;
+
 // Allocates the pages of a session's caches and defines their geometry (KvGeometry). Must outlive the caches.
 class KvPool {
  public:
-  // second_keys: reserve memory for a second rotation of each rotated key (KvLayer).
-  KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys = false);
+  // second_keys: reserve memory for a second rotation of each rotated key (KvLayer). ranks: repeat changes of
+  // pages on the other ranks; null: one process.
+  KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys = false,
+         Ranks* ranks = nullptr);
   KvPool(const KvPool&) = delete;  // pages hold a reference to the pool
   KvPool& operator=(const KvPool&) = delete;
 
@@ -31,7 +35,7 @@ class KvPool {
     Page(KvPool& pool, void* data, std::shared_ptr<const void> owner);
     Page(const Page&) = delete;
     Page& operator=(const Page&) = delete;
-    ~Page() { --pool_.pages_; }
+    ~Page();
     void* data() const { return data_; }
 
    private:
@@ -44,9 +48,11 @@ class KvPool {
 
   const KvGeometry& geometry() const { return geometry_; }
   // Layers whose keys use the sequence's RoPE frequencies, rather than a local RoPE or none.
-  std::span<const KvLayer> rotated_layers() const { return rotated_layers_; }
+  // second_keys: their layout as layers of the second keys.
+  std::vector<KvLayer> rotated_layers(bool second_keys = false) const;
   std::span<const uint8_t> mrope_axes() const { return mrope_axes_; }  // ModelSpec::mrope_axes
   Backend& backend() const { return backend_; }
+  Ranks* ranks() const { return ranks_; }
   int64_t pages() const { return pages_; }  // in use, pages in mapped files included
   size_t bytes() const { return static_cast<size_t>(pages_) * geometry_.page_bytes; }
   size_t k_bytes_per_position() const { return k_bytes_; }  // sum over all layers
@@ -54,6 +60,7 @@ class KvPool {
 
  private:
   Backend& backend_;
+  Ranks* ranks_;
   KvGeometry geometry_;
   std::vector<KvLayer> rotated_layers_;
   std::vector<uint8_t> mrope_axes_;

@@ -6,6 +6,7 @@
 #include <list>
 #include <utility>
 
+#include "engine/runtime/ranks.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
 
@@ -27,10 +28,11 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       backend_(backend),
       options_(options),
       ropes_(stretched(model.spec.ropes, options.rope)),
-      pool_(model.spec, backend, options.k_dtype, options.v_dtype,
-            second_keys_of(options.positions.ranges) > 0),
-      decoder_(model.spec, model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
-               options.latent_workspace),
+      pool_(model.own_spec(), backend, options.k_dtype, options.v_dtype,
+            second_keys_of(options.positions.ranges) > 0, options.ranks),
+      decoder_(model.own_spec(), model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
+               options.latent_workspace, model.split,
+               options.ranks != nullptr ? &options.ranks->communicator() : nullptr),
       step_(model.spec, ropes_) {
   check_position_method(options_.positions, model.spec);
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
@@ -39,6 +41,9 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
     throw Error(model.spec.file.string() + ": a " + model.spec.family +
                 " has no RoPE to scale, as it uses ALiBi; remove the scaling");
   }
+  if (options.ranks != nullptr)
+    options.ranks->open(pool_, {options.k_dtype, options.v_dtype, second_keys_of(options.positions.ranges) > 0,
+                                options.prefill_chunk, options.latent_workspace});
 }
 
 void check_prompt(std::span<const int32_t> tokens) {
@@ -51,6 +56,7 @@ Session::~Session() {
   } catch (const std::exception&) {  // the backend failed and has reported its failure
     options_.on_saturated = {};
   }
+  if (options_.ranks != nullptr) options_.ranks->close(pool_);
 }
 
 Sequence Session::new_sequence(const SequenceOptions& own) {
@@ -196,9 +202,17 @@ Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piec
     step_.add(*of.sequence, lengths_[prompt] - std::ssize(of.tokens) + first,
               of.tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
   }
-  const Matrix hidden = step_.run(decoder_);
+  const Matrix hidden = step_.run([&](const Step& step, auto ropes, auto visible) {
+    if (options_.ranks != nullptr) options_.ranks->forward(pool_, step, ropes, visible);
+    return decoder_.forward(step, ropes, visible);
+  });
   for (const auto& [prompt, first, n] : pieces) prompts[prompt].sequence->cache_.advance(n);
   return hidden;
+}
+
+Matrix Session::logits_of(const Matrix& hidden, int64_t first, int64_t count) {
+  if (options_.ranks != nullptr) options_.ranks->logits(pool_, first, count);
+  return decoder_.logits(hidden.row_range(first, count));
 }
 
 // Computes the requested logits of the pieces in slices; returns the last slice.
@@ -209,7 +223,7 @@ Matrix Session::slice_logits(std::span<const Prompt> prompts, std::span<const Pi
   for (const auto& [prompt, first, n] : pieces) {
     for (int64_t row = std::max<int64_t>(prompts[prompt].first_wanted() - first, 0); row < n;
          row += kLogitRows) {
-      logits = decoder_.logits(hidden.row_range(begin + row, std::min(kLogitRows, n - row)));
+      logits = logits_of(hidden, begin + row, std::min(kLogitRows, n - row));
       check_finite_once(logits);
       if (on_logits) on_logits(prompt, first + row, logits);
     }
@@ -223,7 +237,8 @@ Matrix Session::decode(std::span<const Prompt> prompts, const LogitsFn& on_logit
   for (size_t i = 0; i < prompts.size(); ++i) {
     for (int64_t k = 0; k < std::ssize(prompts[i].tokens); ++k) pieces_.push_back({i, k, 1});
   }
-  Matrix logits = decoder_.logits(run_pieces(prompts, pieces_));
+  const Matrix hidden = run_pieces(prompts, pieces_);
+  Matrix logits = logits_of(hidden, 0, hidden.rows);
   for (const Prompt& prompt : prompts) prompt.sequence->drop_unseen();
   for (int64_t row = 0; on_logits && row < logits.rows; ++row) {
     const Piece& piece = pieces_[static_cast<size_t>(row)];

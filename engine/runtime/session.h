@@ -22,6 +22,7 @@ struct SessionOptions {
   PositionMethod positions{};
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
   bool stale_cache = false;                       // do not re-rotate cached keys when the frequencies change
+  Ranks* ranks = nullptr;  // the other processes of a divided model (Model::split); null: one process
   // Called once for non-finite logits: checked on the first logits and by report_not_finite. Loading does not
   // check the weights, as they are memory-mapped; find_not_finite locates a damaged tensor.
   std::function<void()> on_not_finite;
@@ -122,6 +123,7 @@ class Session {
     int64_t first, n;
   };
   Matrix run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces);
+  Matrix logits_of(const Matrix& hidden, int64_t first, int64_t count);
   Matrix slice_logits(std::span<const Prompt> prompts, std::span<const Piece> pieces, const Matrix& hidden,
                       const LogitsFn& on_logits);
   Matrix prefill(std::span<const Prompt> prompts, const LogitsFn& on_logits, const ProgressFn& progress);

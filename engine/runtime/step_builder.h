@@ -19,7 +19,11 @@ class StepBuilder {
   // Appends new tokens of a sequence from index `first` on. Its cache must have pages and RoPE frequencies
   // for them.
   void add(Sequence& sequence, int64_t first, std::span<const int32_t> tokens);
-  Matrix run(Decoder& decoder) const { return decoder.forward({tokens_, sequences_}, ropes_, visible_); }
+  // Calls forward(step, ropes, visible), as Decoder::forward.
+  template <class Forward>
+  Matrix run(const Forward& forward) const {
+    return forward(Step{tokens_, sequences_}, std::span(ropes_), std::span(visible_));
+  }
 
  private:
   std::span<const float> query_scales(const Sequence& sequence, int64_t first, int64_t n_tokens);

@@ -1,0 +1,304 @@
+#include "engine/runtime/ranks.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <type_traits>
+
+#include "kernels/integers.h"
+
+namespace lariat {
+namespace {
+
+enum class Call : uint32_t { kEnd, kOpen, kClose, kForward, kLogits, kRerotate, kCopyPage, kFreePage };
+
+// The first broadcast of a message; a longer message needs a second one.
+constexpr size_t kFirstBytes = 4096;
+
+class Writer {
+ public:
+  explicit Writer(Call call) : bytes_(sizeof(uint64_t)) { put(call); }
+
+  template <class T>
+    requires std::is_trivially_copyable_v<T>
+  void put(const T& value) {
+    const auto* const from = reinterpret_cast<const std::byte*>(&value);
+    bytes_.insert(bytes_.end(), from, from + sizeof value);
+  }
+  template <class T>
+  void put_all(std::span<const T> values) {
+    put(uint64_t{values.size()});
+    const auto bytes = std::as_bytes(values);
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  void send(Communicator& to) {
+    const uint64_t size = bytes_.size();
+    std::memcpy(bytes_.data(), &size, sizeof size);
+    bytes_.resize(std::max(bytes_.size(), kFirstBytes));
+    to.broadcast(bytes_.data(), kFirstBytes);
+    if (size > kFirstBytes) to.broadcast(bytes_.data() + kFirstBytes, size - kFirstBytes);
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(Communicator& from) : bytes_(kFirstBytes) {
+    from.broadcast(bytes_.data(), kFirstBytes);
+    const auto size = get<uint64_t>();
+    bytes_.resize(std::max(size, kFirstBytes));
+    if (size > kFirstBytes) from.broadcast(bytes_.data() + kFirstBytes, size - kFirstBytes);
+  }
+
+  template <class T>
+  T get() {
+    T value;
+    std::memcpy(&value, bytes_.data() + at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+  template <class T>
+  std::vector<T> get_all() {
+    std::vector<T> values(get<uint64_t>());
+    std::memcpy(values.data(), bytes_.data() + at_, values.size() * sizeof(T));
+    at_ += values.size() * sizeof(T);
+    return values;
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  size_t at_ = 0;
+};
+
+std::span<void* const> pages_of(void* const* pages, int64_t positions) {
+  return {pages, static_cast<size_t>(ceil_div(positions, kKvPage))};
+}
+
+// The ids of tokens that were drawn on rank 0's backend.
+std::vector<int32_t> known_tokens(Backend& backend, std::span<const int32_t> tokens) {
+  std::vector<int32_t> known(tokens.begin(), tokens.end());
+  const auto least = tokens.empty() ? 0 : std::ranges::min(tokens);
+  if (least >= 0) return known;
+  std::vector<int32_t> drawn(static_cast<size_t>(-least));  // drawn_token(row) is -1 - row
+  backend.read_drawn(drawn);
+  for (int32_t& token : known)
+    if (token < 0) token = token_of(drawn[static_cast<size_t>(-1 - token)]);
+  return known;
+}
+
+void put_rope(Writer& to, const SequenceRope& rope) {
+  to.put_all(rope.inv_freq);
+  to.put(rope.q_scale);
+  to.put_all(rope.positions);
+  to.put_all(rope.axes);
+  to.put_all(rope.whole_q_scale);
+  to.put_all(rope.phases);
+}
+
+// Keeps received values alive while spans point to them.
+class Kept {
+ public:
+  template <class T>
+  std::span<const T> keep(std::vector<T> values) {
+    const auto kept = std::make_shared<std::vector<T>>(std::move(values));
+    all_.push_back(kept);
+    return *kept;
+  }
+
+ private:
+  std::vector<std::shared_ptr<const void>> all_;
+};
+
+SequenceRope get_rope(Reader& from, Kept& kept) {
+  SequenceRope rope;
+  rope.inv_freq = kept.keep(from.get_all<double>());
+  rope.q_scale = from.get<float>();
+  rope.positions = kept.keep(from.get_all<double>());
+  rope.axes = kept.keep(from.get_all<uint8_t>());
+  rope.whole_q_scale = kept.keep(from.get_all<float>());
+  rope.phases = kept.keep(from.get_all<double>());
+  return rope;
+}
+
+// A session of rank 0 on another rank.
+class Follower {
+ public:
+  Follower(const Model& model, Backend& backend, Communicator& ranks, const Ranks::SessionShape& shape)
+      : backend_(backend),
+        pool_(model.own_spec(), backend, shape.k_dtype, shape.v_dtype, shape.second_keys),
+        decoder_(model.own_spec(), model.weights, model.spec.ropes, pool_.geometry(), backend, shape.chunk,
+                 shape.latent_workspace, model.split, &ranks) {}
+
+  void forward(Reader& from) {
+    Kept kept;
+    const auto tokens = from.get_all<int32_t>();
+    std::vector<StepSequence> sequences(from.get<uint64_t>());
+    for (StepSequence& sequence : sequences) {
+      sequence.first_position = from.get<int64_t>();
+      sequence.n_tokens = from.get<int64_t>();
+      sequence.pages = own_pages(from, kept).data();
+    }
+    std::vector<std::vector<SequenceRope>> ropes(from.get<uint64_t>());
+    for (auto& of_sequences : ropes)
+      for (size_t i = 0; i < sequences.size(); ++i) of_sequences.push_back(get_rope(from, kept));
+    std::vector<VisibleGroup> visible(from.get<uint64_t>());
+    for (VisibleGroup& group : visible) {
+      group.ranges = kept.keep(from.get_all<VisibleRange>());
+      group.n_sequences = from.get<uint64_t>();
+    }
+    hidden_ = decoder_.forward({tokens, sequences}, ropes, visible);
+  }
+  void logits(Reader& from) {
+    const auto first = from.get<int64_t>();
+    decoder_.logits(hidden_.row_range(first, from.get<int64_t>()));
+  }
+  void rerotate(Reader& from) {
+    Kept kept;
+    const bool second_keys = from.get<bool>(), interleaved = from.get<bool>();
+    std::vector<KeyRotation> rotations(from.get<uint64_t>());
+    for (KeyRotation& rotation : rotations) {
+      rotation.n_positions = from.get<int64_t>();
+      rotation.pages = own_pages(from, kept).data();
+      for (KeyRotation::Angles* angles : {&rotation.from, &rotation.to}) {
+        angles->inv_freq = kept.keep(from.get_all<double>());
+        angles->positions = kept.keep(from.get_all<double>());
+      }
+      rotation.axes = kept.keep(from.get_all<uint8_t>());
+    }
+    backend_.rerotate_keys(rotations, pool_.rotated_layers(second_keys), interleaved);
+  }
+  void copy_page(Reader& from) {
+    void* const to = own_page(from.get<const void*>());
+    backend_.copy(to, own_page(from.get<const void*>()), pool_.geometry().page_bytes);
+  }
+  void free_page(Reader& from) { pages_.erase(from.get<const void*>()); }
+
+ private:
+  void* own_page(const void* page) {
+    if (page == nullptr) return nullptr;
+    std::shared_ptr<KvPool::Page>& own = pages_[page];
+    if (own == nullptr) own = pool_.allocate();
+    return own->data();
+  }
+  std::span<void* const> own_pages(Reader& from, Kept& kept) {
+    std::vector<void*> own;
+    for (const void* page : from.get_all<const void*>()) own.push_back(own_page(page));
+    return kept.keep(std::move(own));
+  }
+
+  Backend& backend_;
+  KvPool pool_;
+  Decoder decoder_;
+  std::map<const void*, std::shared_ptr<KvPool::Page>> pages_;  // by address on rank 0
+  Matrix hidden_;
+};
+
+}  // namespace
+
+Ranks::~Ranks() { Writer(Call::kEnd).send(communicator_); }
+
+void Ranks::open(const KvPool& session, const SessionShape& shape) {
+  Writer message(Call::kOpen);
+  message.put(&session);
+  message.put(shape);
+  message.send(communicator_);
+}
+
+void Ranks::close(const KvPool& session) {
+  Writer message(Call::kClose);
+  message.put(&session);
+  message.send(communicator_);
+}
+
+void Ranks::forward(const KvPool& session, const Step& step,
+                    std::span<const std::vector<SequenceRope>> ropes, std::span<const VisibleGroup> visible) {
+  Writer message(Call::kForward);
+  message.put(&session);
+  message.put_all(std::span<const int32_t>(known_tokens(session.backend(), step.tokens)));
+  message.put(uint64_t{step.sequences.size()});
+  for (const StepSequence& sequence : step.sequences) {
+    message.put(sequence.first_position);
+    message.put(sequence.n_tokens);
+    message.put_all(pages_of(sequence.pages, sequence.first_position + sequence.n_tokens));
+  }
+  message.put(uint64_t{ropes.size()});
+  for (const auto& of_sequences : ropes)
+    for (const SequenceRope& rope : of_sequences) put_rope(message, rope);
+  message.put(uint64_t{visible.size()});
+  for (const VisibleGroup& group : visible) {
+    message.put_all(group.ranges);
+    message.put(uint64_t{group.n_sequences});
+  }
+  message.send(communicator_);
+}
+
+void Ranks::logits(const KvPool& session, int64_t first, int64_t count) {
+  Writer message(Call::kLogits);
+  message.put(&session);
+  message.put(first);
+  message.put(count);
+  message.send(communicator_);
+}
+
+void Ranks::rerotate(const KvPool& session, std::span<const KeyRotation> rotations, bool second_keys,
+                     bool interleaved) {
+  Writer message(Call::kRerotate);
+  message.put(&session);
+  message.put(second_keys);
+  message.put(interleaved);
+  message.put(uint64_t{rotations.size()});
+  for (const KeyRotation& rotation : rotations) {
+    message.put(rotation.n_positions);
+    message.put_all(pages_of(rotation.pages, rotation.n_positions));
+    for (const KeyRotation::Angles* angles : {&rotation.from, &rotation.to}) {
+      message.put_all(angles->inv_freq);
+      message.put_all(angles->positions);
+    }
+    message.put_all(rotation.axes);
+  }
+  message.send(communicator_);
+}
+
+void Ranks::copy_page(const KvPool& session, const void* to, const void* from) {
+  Writer message(Call::kCopyPage);
+  message.put(&session);
+  message.put(to);
+  message.put(from);
+  message.send(communicator_);
+}
+
+void Ranks::free_page(const KvPool& session, const void* page) {
+  Writer message(Call::kFreePage);
+  message.put(&session);
+  message.put(page);
+  message.send(communicator_);
+}
+
+void follow(Communicator& communicator, const Model& model, Backend& backend) {
+  std::map<const KvPool*, std::unique_ptr<Follower>> sessions;  // by address on rank 0
+  while (true) {
+    Reader message(communicator);
+    const auto call = message.get<Call>();
+    if (call == Call::kEnd) return;
+    std::unique_ptr<Follower>& session = sessions[message.get<const KvPool*>()];
+    switch (call) {
+      case Call::kOpen:
+        session = std::make_unique<Follower>(model, backend, communicator, message.get<Ranks::SessionShape>());
+        break;
+      case Call::kClose: session.reset(); break;
+      case Call::kForward: session->forward(message); break;
+      case Call::kLogits: session->logits(message); break;
+      case Call::kRerotate: session->rerotate(message); break;
+      case Call::kCopyPage: session->copy_page(message); break;
+      case Call::kFreePage:
+        if (session) session->free_page(message);
+        break;
+      case Call::kEnd: break;
+    }
+  }
+}
+
+}  // namespace lariat

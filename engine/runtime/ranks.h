@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/runtime/kv_cache.h"
+#include "kernels/communicator.h"
+#include "models/decoder.h"
+#include "models/model.h"
+
+// A model divided among several processes (models/split.h). Rank 0 runs the whole program; other ranks only
+// repeat its calls to the decoder and its changes of cached keys, each with its own part of the model and its
+// own pages.
+namespace lariat {
+
+// Rank 0's messages to the other ranks. Sessions are identified by their pools, pages by their addresses on
+// rank 0.
+class Ranks {
+ public:
+  explicit Ranks(Communicator& communicator) : communicator_(communicator) {}
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+  ~Ranks();  // ends follow() on the other ranks
+
+  Communicator& communicator() const { return communicator_; }
+
+  struct SessionShape {
+    DType k_dtype, v_dtype;
+    bool second_keys;
+    int64_t chunk, latent_workspace;
+  };
+  void open(const KvPool& session, const SessionShape& shape);
+  void close(const KvPool& session);
+  void forward(const KvPool& session, const Step& step, std::span<const std::vector<SequenceRope>> ropes,
+               std::span<const VisibleGroup> visible);
+  // Rows [first, first + count) of the last forward's states.
+  void logits(const KvPool& session, int64_t first, int64_t count);
+  void rerotate(const KvPool& session, std::span<const KeyRotation> rotations, bool second_keys,
+                bool interleaved);
+  void copy_page(const KvPool& session, const void* to, const void* from);
+  void free_page(const KvPool& session, const void* page);
+
+ private:
+  Communicator& communicator_;
+};
+
+// Repeats rank 0's calls until its Ranks is destroyed. Throws what a call throws.
+void follow(Communicator& communicator, const Model& model, Backend& backend);
+
+}  // namespace lariat

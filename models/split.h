@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "kernels/communicator.h"
+#include "models/spec.h"
+
+// Tensor parallelism (Megatron-LM, arXiv 1909.08053): several processes (ranks) divide each layer's heads and
+// inner values, and the rows of the head. Each rank holds its rows of q, k, v, gate and up, and its columns of
+// o and down, whose partial products are summed over the ranks.
+namespace lariat {
+
+struct Weights;
+
+// Consecutive heads, inner values or rows of one rank.
+struct Share {
+  int64_t first = 0, count = 0;
+};
+
+// A layer's parts, one per rank; dimensions that the layer lacks have counts of 0.
+struct LayerSplit {
+  std::vector<Share> heads, kv_heads;  // a KV head is on every rank that has one of its query heads
+  std::vector<Share> inner, expert_inner;
+};
+
+struct Split {
+  int rank = 0, ranks = 1;
+  std::vector<LayerSplit> layers;
+  std::vector<Share> vocab;  // rows of the head
+
+  const Share& of(const std::vector<Share>& parts) const { return parts[static_cast<size_t>(rank)]; }
+};
+
+// Divides a model among `ranks`. planned: the formats of its weights (planned_weights): the columns of a
+// quantized o or down are divided between groups, or between blocks of nested scales. Shares differ by at most
+// one such unit. Throws Error with the largest possible number of ranks if `ranks` is too large.
+Split split_of(const ModelSpec& spec, const Weights& planned, int rank, int ranks);
+
+// The model that a rank runs: its heads and inner values; the vocabulary stays whole.
+ModelSpec part_of(const ModelSpec& spec, const Split& split);
+
+// Collects matrices side by side: `mine` are the columns parts[rank] * width of `all` (f32, host memory). to
+// rank 0 only, or to every rank.
+void gather_columns(Communicator& ranks, const Matrix& mine, const std::vector<Share>& parts, int64_t width,
+                    const Matrix& all, bool to_every_rank);
+
+}  // namespace lariat

@@ -1,0 +1,50 @@
+#include "tools/ranks.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <exception>
+
+#include "engine/lariat.h"
+
+namespace lariat {
+namespace {
+
+Communicator* command_ranks = nullptr;
+int visible_stderr = STDERR_FILENO;
+
+// Rank 0 prints, also the errors that all ranks have.
+void hide_output() {
+  visible_stderr = ::dup(STDERR_FILENO);
+  const int nowhere = ::open("/dev/null", O_WRONLY);
+  ::dup2(nowhere, STDOUT_FILENO);
+  ::dup2(nowhere, STDERR_FILENO);
+  ::close(nowhere);
+}
+
+}  // namespace
+
+CommandRanks::CommandRanks() : communicator_(make_communicator()) {
+  if (communicator_->size() > 1) command_ranks = communicator_.get();
+  if (communicator_->rank() > 0) hide_output();
+}
+
+CommandRanks::~CommandRanks() { command_ranks = nullptr; }
+
+Communicator* ranks() { return command_ranks; }
+
+void follow_first_rank(const Engine& engine) {
+  // mpirun passes signals to all ranks: rank 0 ends its command, then the others.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
+  try {
+    follow(*command_ranks, engine.model, *engine.backend);
+  } catch (const std::exception& e) {
+    const std::string line = fmt::format("lariat: error: rank {}: {}\n", command_ranks->rank(), e.what());
+    [[maybe_unused]] const auto written = ::write(visible_stderr, line.data(), line.size());
+    command_ranks->abort(1);
+  }
+}
+
+}  // namespace lariat

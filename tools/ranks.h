@@ -1,0 +1,32 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "kernels/communicator.h"
+
+// The processes that run one command, started by mpirun (engine/runtime/ranks.h). Rank 0 has the input and the
+// output; the others print nothing.
+namespace lariat {
+
+// Must live as long as main: starts MPI if mpirun started this process.
+class CommandRanks {
+ public:
+  CommandRanks();
+  CommandRanks(const CommandRanks&) = delete;
+  CommandRanks& operator=(const CommandRanks&) = delete;
+  ~CommandRanks();
+
+ private:
+  std::unique_ptr<Communicator> communicator_;
+};
+
+Communicator* ranks();  // of this command; null: one process
+
+// Repeats rank 0's calls on another rank. Ends all ranks if one of the calls fails.
+struct Engine;
+void follow_first_rank(const Engine& engine);
+
+// Thrown on other ranks when rank 0 has ended its command.
+struct Followed {};
+
+}  // namespace lariat
