@@ -15,7 +15,9 @@ class SingleProcess : public Communicator {
   void all_gather(const void* mine, std::span<const size_t> parts, void* all) override {
     if (parts[0] > 0) std::memmove(all, mine, parts[0]);
   }
-  void gather(const void* mine, std::span<const size_t> parts, void* all) override { all_gather(mine, parts, all); }
+  void gather(const void* mine, std::span<const size_t> parts, void* all) override {
+    all_gather(mine, parts, all);
+  }
   void broadcast(void* /*data*/, size_t /*bytes*/) override {}
   void barrier() override {}
   [[noreturn]] void abort(int exit_code) override {
@@ -30,8 +32,8 @@ int number_in(const char* variable) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
-// Number of processes that the launcher started, from its variables: Open MPI's mpirun; MPICH, Intel MPI and srun with
-// PMI; srun with PMIx.
+// Number of processes that the launcher started, from its variables: Open MPI's mpirun; MPICH, Intel MPI and
+// srun with PMI; srun with PMIx.
 int launched_processes() {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     if (const int size = number_in(variable); size > 0) return size;

@@ -5,11 +5,11 @@
 
 namespace lariat {
 
-// A group of processes ("ranks") that run one model; a group of one without MPI. Every rank makes the same calls in the
-// same order, from its main thread. Throws Error if MPI reports a failure.
+// A group of processes ("ranks") that run one model; a group of one without MPI. Every rank makes the same
+// calls in the same order, from its main thread. Throws Error if MPI reports a failure.
 //
-// After an error that other ranks do not have, a rank calls abort(), or lets an exception destroy the communicator and
-// exits with a code other than 0: mpirun then ends the waiting ranks.
+// After an error that other ranks do not have, a rank calls abort(), or lets an exception destroy the
+// communicator and exits with a code other than 0: mpirun then ends the waiting ranks.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -19,10 +19,11 @@ class Communicator {
   int rank() const { return rank_; }  // 0 to size() - 1
   int size() const { return size_; }
 
-  // Adds the `values` of all ranks in rank order: bitwise identical on every rank and in every run of size() ranks.
+  // Adds the `values` of all ranks in rank order: bitwise identical on every rank and in every run of size()
+  // ranks.
   virtual void all_reduce(std::span<float> values) = 0;
-  // Writes the parts of all ranks to `all` in rank order; rank r has parts[r] bytes. `parts` is equal on all ranks. `mine`
-  // may be this rank's place in `all`.
+  // Writes the parts of all ranks to `all` in rank order; rank r has parts[r] bytes. `parts` is equal on all
+  // ranks. `mine` may be this rank's place in `all`.
   virtual void all_gather(const void* mine, std::span<const size_t> parts, void* all) = 0;
   // The same on rank 0 only; other ranks ignore `all`.
   virtual void gather(const void* mine, std::span<const size_t> parts, void* all) = 0;
@@ -42,9 +43,10 @@ class Communicator {
 // Longest message in bytes; MPI counts with int. Longer data travel in pieces.
 constexpr size_t kMaxMessage = size_t{1} << 30;
 
-// The ranks started by mpirun or srun. A group of one, without starting MPI (0.1 s), in a build without MPI and in a
-// process that was started alone. The first communicator starts MPI and its destructor ends MPI: once per process. Tests
-// set a shorter message. Throws Error if the launcher belongs to another MPI than this build.
+// The ranks started by mpirun or srun. A group of one, without starting MPI (0.1 s), in a build without MPI
+// and in a process that was started alone. The first communicator starts MPI and its destructor ends MPI:
+// once per process. Tests set a shorter message. Throws Error if the launcher belongs to another MPI than
+// this build.
 std::unique_ptr<Communicator> make_communicator(size_t max_message = kMaxMessage);
 
 // `size` ranks; only in a build with MPI, for make_communicator.

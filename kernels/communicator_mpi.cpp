@@ -16,8 +16,8 @@
 namespace lariat {
 namespace {
 
-// Up to this many values, every rank receives all values of all ranks (one message per rank pair); beyond, a rank sums one
-// slice for all (two messages, 1/N of the additions).
+// Up to this many values, every rank receives all values of all ranks (one message per rank pair); beyond, a
+// rank sums one slice for all (two messages, 1/N of the additions).
 constexpr size_t kSmallSum = 4096;
 // Values per piece of a large sum: bounds the memory for the slices of other ranks.
 constexpr size_t kSumPiece = size_t{1} << 22;
@@ -30,7 +30,8 @@ void check(int code, const char* call) {
   throw Error(std::string(call) + ": " + std::string(text, static_cast<size_t>(length)));
 }
 
-// sum[i] = parts[0][i] + parts[1][i] + ..., added in this order. `parts` holds n_parts arrays of sum.size() values.
+// sum[i] = parts[0][i] + parts[1][i] + ..., added in this order. `parts` holds n_parts arrays of sum.size()
+// values.
 void sum_in_order(const float* parts, int n_parts, std::span<float> sum) {
   constexpr size_t kBlock = 2048;  // remains in the L1 cache
   for (size_t first = 0; first < sum.size(); first += kBlock) {
@@ -56,8 +57,8 @@ class MpiRanks : public Communicator {
   MpiRanks(const MpiRanks&) = delete;
   MpiRanks& operator=(const MpiRanks&) = delete;
 
-  // MPI_Finalize waits for all ranks, which may wait for this one: not after an error. mpirun ends the other ranks when
-  // this process exits.
+  // MPI_Finalize waits for all ranks, which may wait for this one: not after an error. mpirun ends the other
+  // ranks when this process exits.
   ~MpiRanks() override {
     if (owns_mpi_ && std::uncaught_exceptions() == exceptions_) MPI_Finalize();
   }
@@ -72,7 +73,8 @@ class MpiRanks : public Communicator {
   void all_gather(const void* mine, std::span<const size_t> parts, void* all) override {
     copy(mine, parts[me()], place_of(rank(), parts, all));
     if (std::accumulate(parts.begin(), parts.end(), size_t{0}) > max_message_) {
-      for (int r = 0; r < size(); ++r) broadcast_from(r, place_of(r, parts, all), parts[static_cast<size_t>(r)]);
+      for (int r = 0; r < size(); ++r)
+        broadcast_from(r, place_of(r, parts, all), parts[static_cast<size_t>(r)]);
       return;
     }
     int start = 0;
@@ -81,7 +83,8 @@ class MpiRanks : public Communicator {
       starts_[r] = start;
       start += counts_[r];
     }
-    check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_BYTE, all, counts_.data(), starts_.data(), MPI_BYTE, MPI_COMM_WORLD),
+    check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_BYTE, all, counts_.data(), starts_.data(), MPI_BYTE,
+                         MPI_COMM_WORLD),
           "MPI_Allgatherv");
   }
 
@@ -133,7 +136,8 @@ class MpiRanks : public Communicator {
   void small_sum(std::span<float> values) {
     const int n = static_cast<int>(values.size());
     others_.resize(std::max(others_.size(), values.size() * counts_.size()));
-    check(MPI_Allgather(values.data(), n, MPI_FLOAT, others_.data(), n, MPI_FLOAT, MPI_COMM_WORLD), "MPI_Allgather");
+    check(MPI_Allgather(values.data(), n, MPI_FLOAT, others_.data(), n, MPI_FLOAT, MPI_COMM_WORLD),
+          "MPI_Allgather");
     sum_in_order(others_.data(), size(), values);
   }
 
@@ -150,8 +154,8 @@ class MpiRanks : public Communicator {
     received_.assign(ranks, counts_[me()]);
     places_.resize(ranks);
     for (size_t r = 0; r < ranks; ++r) places_[r] = static_cast<int>(r * mine);
-    check(MPI_Alltoallv(values.data(), counts_.data(), starts_.data(), MPI_FLOAT, others_.data(), received_.data(),
-                        places_.data(), MPI_FLOAT, MPI_COMM_WORLD),
+    check(MPI_Alltoallv(values.data(), counts_.data(), starts_.data(), MPI_FLOAT, others_.data(),
+                        received_.data(), places_.data(), MPI_FLOAT, MPI_COMM_WORLD),
           "MPI_Alltoallv");
     sum_in_order(others_.data(), size(), values.subspan(static_cast<size_t>(starts_[me()]), mine));
     check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, values.data(), counts_.data(), starts_.data(), MPI_FLOAT,

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Includes point one way: kernels <- models <- engine <- engine/eval <- tools. Only kernels/cuda and tests use CUDA, nothing
-# outside tests/ includes tests/, only models/families/ handles model families. scripts/test_checks.py tests every rule.
+# Includes point one way: kernels <- models <- engine <- engine/eval <- tools. Only kernels/cuda and tests use CUDA, only
+# kernels/communicator uses MPI, nothing outside tests/ includes tests/, only models/families/ handles model families.
+# scripts/test_checks.py tests every rule.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
@@ -36,6 +37,7 @@ forbid 'engine, but for engine/eval,' 'engine/eval, which measures what engine r
 forbid 'what is not a test' 'tests' 'tests/' 'nothing' -r "${layers[@]}"
 forbid 'what is not in kernels/cuda' 'CUDA headers, or of kernels/cuda more than make_cuda_backend.h' \
   'cuda|cublas|kernels/cuda/|.*\.cuh' 'kernels/cuda/make_cuda_backend\.h' -r --exclude-dir=cuda "${layers[@]}"
+forbid 'what is not kernels/communicator_mpi.cpp' 'MPI headers' 'mpi' 'nothing' -r --exclude=communicator_mpi.cpp "${layers[@]}" tests
 
 fail "$(found -r '"([^"]*/)?docs[/"]' tests)" 'tests must not read docs/, whose wording is free; their data lies beside them'
 

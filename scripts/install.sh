@@ -11,7 +11,7 @@ packages=(
   libhwy-dev                             # vectors
   libgtest-dev libbenchmark-dev          # tests and kernel benchmarks
 )
-[ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang libclang-rt-dev ccache python3 gcovr)
+[ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang libclang-rt-dev ccache python3 gcovr libopenmpi-dev openmpi-bin)
 
 missing=()
 for package in "${packages[@]}"; do
