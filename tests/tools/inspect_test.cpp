@@ -20,7 +20,7 @@ TEST(Inspect, DescribesTheDemo) {
   for (const auto& [key, value] :
        {std::pair("layers", 4), {"hidden", 256}, {"heads", 4}, {"kv_heads", 2}, {"head_dim", 64}})
     EXPECT_EQ(got[key], value) << key;
-  // The embedding; in each of four layers q and o, k and v, gate, up and down, two norms; a final norm.
+  // Embedding; four layers of q and o, k and v, gate, up and down, two norms; a final norm.
   const int64_t embedding = 2048 * 256, attention = 4 * 256 * (256 * 2 + 128 * 2), mlp = 4 * 3 * 704 * 256,
                 norms = 9 * 256, all = embedding + attention + mlp + norms;
   EXPECT_EQ(got["parameters"], Json({{"total", all}, {"per_token", all}}));
@@ -38,7 +38,7 @@ TEST(Inspect, DescribesTheDemo) {
   EXPECT_EQ(got["tokenizer"]["vocabulary"], 2048);
   EXPECT_EQ(got["tokenizer"]["special_tokens"]["eos_token"], "</s>");
   EXPECT_EQ(got["chat_template"], false);
-  // Two pages of 256 positions: f16 keys and bf16 values. Norms are not counted.
+  // Two pages of 256 positions: f16 keys, bf16 values. Norms are not counted.
   EXPECT_EQ(got["memory"],
             Json({{"weights", 2 * (all - norms)}, {"ctx", 300}, {"kv_cache", 512 * 4 * 2 * 64 * (2 + 2)}}));
 }
