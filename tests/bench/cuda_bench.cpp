@@ -23,7 +23,6 @@ Backend& gpu() {
   return *backend;
 }
 
-// work: per call, in `unit`.
 template <class Op>
 void repeat(benchmark::State& state, double work, const char* unit, const Op& op) {
   op();  // table uploads, scratch memory

@@ -218,7 +218,6 @@ void ExpertsDecode(benchmark::State& state) {
 }
 BENCHMARK(ExpertsDecode)->ArgsProduct({{1, 2}, {1, 2, 3, 4}, {640, 5120}})->UseRealTime();
 
-// bf16 weights in groups.
 void QuantizeWeights(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const auto dtype = static_cast<DType>(state.range(1));

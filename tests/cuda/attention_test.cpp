@@ -69,7 +69,7 @@ TEST_P(CudaStepOps, RerotationMatchesTheReference) { check_step_rerotation(*cuda
 INSTANTIATE_TEST_SUITE_P(Cases, CudaStepOps, testing::ValuesIn(step_cases()));
 
 using CudaManySequences = OnCuda;
-// More than one launch argument holds.
+// More sequences than one launch argument holds.
 TEST_F(CudaManySequences, MatchTheReference) {
   StepCase c;
   for (int64_t i = 0; i < 100; ++i) c.pieces.push_back({i * 7 % 300, 1 + i % 3});

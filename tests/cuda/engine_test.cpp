@@ -34,9 +34,8 @@ TEST_P(CudaCheckpoint, LogitsOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(Families, CudaCheckpoint, testing::ValuesIn(GoldenList::names(GoldenList::kCuda)),
                          [](const auto& test) { return std::string(test.param); });
 
-// 16-bit caches use tensor-core attention (f32 caches the plain kernel): 312 tokens through the many-row
-// kernel, 8 through the few-row kernel. Both round queries and softmax weights to the cache's dtype, like
-// transformers.
+// 16-bit caches use tensor-core attention: 312 tokens the many-row kernel, 8 the few-row kernel. Like
+// transformers, both round queries and softmax weights to the cache's dtype.
 struct CudaLongPrompt : OnCudaWith<LongCase> {};
 
 TEST_P(CudaLongPrompt, LogitsOfTransformers) {
@@ -54,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaLongPrompt,
                          testing::ValuesIn(long_cases(std::span(kLongNames).first(6),
                                                       {DType::kBF16, DType::kF16})),
                          long_case_name);
-// One dtype: other layers, the same kernels.
+// Other layers use the same kernels: one dtype.
 INSTANTIATE_TEST_SUITE_P(Layers, CudaLongPrompt,
                          testing::ValuesIn(long_cases(std::array{"phi3_window", "gemma2", "gemma3", "smollm3",
                                                                  "olmo2", "ministral3"},
@@ -77,8 +76,7 @@ TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
             max_abs_difference(float_tensor(golden, "logits_bf16"), exact));
 }
 
-// Chunks of over 16 tokens round gate and up to bf16. They may differ by at most the error of bfloat16
-// transformers, which rounds more.
+// Chunks of over 16 tokens round gate and up to bf16, at most with the error of bfloat16 transformers.
 TEST_F(CudaEngine, ChunksOfFewTokensAndAPromptAtOnce) {
   const LongCase c{"llama_gqa", DType::kBF16};
   const LongGolden golden(c);
@@ -96,7 +94,7 @@ TEST_F(CudaEngine, ChunksOfFewTokensAndAPromptAtOnce) {
   }
 }
 
-// The CPU's integer products in another order.
+// These are the CPU's integer products in another order.
 TEST_F(CudaEngine, QuantizedLikeTheReference) {
   const auto dir = checkpoint_dir("llama_gqa");
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");

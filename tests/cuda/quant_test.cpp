@@ -1,4 +1,4 @@
-// Few tokens equal the float64 reference's integers; many use bf16 products.
+// Products of few tokens equal the float64 reference's integers; many use bf16.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/linear_cases.h"
 

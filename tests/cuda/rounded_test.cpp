@@ -13,7 +13,6 @@ std::vector<float> rounded(std::vector<float> values) {
   return values;
 }
 
-// Runs `write` for bf16 and f32.
 template <class Write>
 void expect_rounds(Backend& tested, Backend& reference, const RowCase& c, const std::string& what,
                    const Write& write) {
@@ -68,7 +67,7 @@ TEST_P(CudaRounded, Glu) {
   }
 }
 
-// One element to several blocks; rows 16-byte aligned in f32 only, in both dtypes, in neither.
+// Rows of one element to several blocks; 16-byte aligned in f32 only, in both dtypes, in neither.
 INSTANTIATE_TEST_SUITE_P(Cases, CudaRounded,
                          testing::Values(RowCase{1, 1}, RowCase{3, 2}, RowCase{3, 7, DType::kBF16, 5},
                                          RowCase{2, 64}, RowCase{5, 65, DType::kF16, 3}, RowCase{4, 100},

@@ -24,7 +24,6 @@ class CudaStep : public OnCuda {
   CudaBackend* device_ = nullptr;
 };
 
-// Decodes a synthetic text.
 struct TestRun {
   TestRun(Backend& b, DType kv_dtype, const char* name = "llama_gqa",
           const std::function<void(RopeScaling&)>& change_rope = {})
@@ -44,7 +43,6 @@ struct TestRun {
     backend.synchronize();  // excludes the prompt from the counts
     return sequence;
   }
-  // One more token per sequence.
   std::vector<float> step(const std::vector<Sequence*>& sequences) {
     std::vector<int32_t> tokens;
     for (const Sequence* sequence : sequences) tokens.push_back(token(sequence->length()));
@@ -85,8 +83,7 @@ TEST_F(CudaStep, RepeatsTheRecordedStepAtNewPositions) {
 }
 
 // A decode step takes as long as its launches. Per layer: qkv; qkv to cache; attention; its product; add and
-// norm; gate and up; down; add and norm. Per model: first norm and logits. New inputs (positions, RoPE table,
-// embedding) come before and are not recorded.
+// norm; gate and up; down; add and norm. Per model: first norm, logits. Inputs of a step are not recorded.
 TEST_F(CudaStep, ALayerIsEightLaunches) {
   const auto dir = checkpoint_dir("llama_bf16");
   const Model model = load_model(dir, load_config(dir), *cuda_, std::nullopt);
@@ -118,8 +115,7 @@ TEST_P(CudaSixteen, SequencesAreRecorded) {
   const auto dir = checkpoint_dir("llama_bf16");
   const Model model = load_model(dir, load_config(dir), *cuda_, GetParam());
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5}, long_prompt(40, 6);
-  // Two other steps in between: no list of sixteen comes twice in a row, even if one of the others is
-  // recorded.
+  // Two other steps in between: no list of sixteen comes twice in a row.
   const auto run = [&](bool record) {
     Session session(model, *cuda_, {});
     std::vector<Sequence> sequences;
@@ -189,7 +185,7 @@ TEST_F(CudaStep, SequencesOfABatchHaveDifferentPositions) {
     EXPECT_LE(max_abs_difference(tested.step({&a1, &a2}), expected.step({&b1, &b2})), kTolerance) << i;
   }
   EXPECT_EQ(counts().replayed, 4);
-  for (int i = 0; i < 4; ++i) {  // one sequence fewer
+  for (int i = 0; i < 4; ++i) {
     EXPECT_LE(max_abs_difference(tested.step({&a2}), expected.step({&b2})), kTolerance) << i;
   }
   std::vector<Sequence> many;
@@ -254,7 +250,7 @@ TEST_F(CudaQueue, FreedMemoryHasBeenUsedBefore) {
   expect_close(out.values(), expected.values(), 1e-5, 0, "norm");
 }
 
-// The next call that waits reports it, also after memory was freed; the backend keeps working.
+// The next waiting call reports it, also after memory was freed; the backend keeps working.
 TEST_F(CudaQueue, AFailedLaunchIsReportedOnce) {
   for (bool freed : {false, true}) {
     const std::vector<float> values = Rng(4).normals(64);

@@ -10,7 +10,7 @@
 // Decoding with steps queued ahead of their tokens equals a plain loop.
 namespace lariat::test {
 
-// Sets whether the wrapped backend is asynchronous, and counts the steps that ran ahead.
+// Can pretend to be asynchronous; counts the steps that ran ahead.
 class AheadBackend : public ForwardingBackend {
  public:
   explicit AheadBackend(Backend& inner, bool asynchronous = true)
@@ -84,7 +84,7 @@ struct AheadOutcome {
   Generation generation;
   int64_t length = 0, rerotations = 0, rotated = 0;
   size_t bytes = 0;
-  std::string context;  // saved context file
+  std::string context;
 };
 
 struct Thrown {};

@@ -18,7 +18,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, AheadOf, testing::ValuesIn(ahead_cases()),
 
 TEST_F(Ahead, SequencesOfABatchEndOneAfterTheOther) { check_batch_ahead(cpu_); }
 
-// Truncation must not copy shared pages; M-RoPE positions advance when a token is fed.
+// A step that may be taken back must not copy shared pages; M-RoPE positions advance when a token is fed.
 TEST_F(Ahead, StepsAheadNeedUnsharedPages) {
   const Model model = open_f32(checkpoint_dir("llama_gqa"), cpu_);
   Session session(model, cpu_, f32_session());

@@ -4,7 +4,7 @@
 
 #include "tests/engine/generations.h"
 
-// Several sequences in one step vs each sequence alone.
+// Compares several sequences in one step with each sequence alone.
 namespace lariat::test {
 
 // Lengths within one page of the cache, at its edge, and over several pages.

@@ -9,7 +9,7 @@
 namespace lariat::test {
 namespace {
 
-// Scaled from 64 tokens on: RoPE frequencies differ within the batch.
+// Scales from 64 tokens on: RoPE frequencies differ within the batch.
 SessionOptions dynamic_session(const Model& model) { return scaled_session(model, "dynamic-yarn"); }
 
 TEST(Batch, EightSequencesDecodeTheTokensOfSeparateRuns) {
@@ -21,7 +21,7 @@ TEST(Batch, EightSequencesDecodeTheTokensOfSeparateRuns) {
     check_batch_equals_separate_runs(*backend,
                                      dynamic_session(open_f32(checkpoint_dir("llama_gqa"), *backend)));
   }
-  check_batch_equals_separate_runs(cpu, {});  // 16-bit caches
+  check_batch_equals_separate_runs(cpu, {});
 }
 
 // Requests join at different steps, with chunked prompts, two with a common prefix.

@@ -19,7 +19,7 @@ constexpr const char* kPlain =
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}{{ eos_token if m['role'] "
     "== "
     "'assistant' else '' }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
-// Keeps only the end of earlier answers, like reasoning models; has no system role.
+// Keeps only the end of earlier answers, like templates of reasoning models; has no system role.
 constexpr const char* kForgetful =
     "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no system "
     "here') "
@@ -49,7 +49,6 @@ class ChatTest : public FolderTest {
   Answer say(Conversation& conversation, const std::string& text) const {
     return conversation.answer(text, options_, [](const std::string&) { return true; });
   }
-  // The answer from an empty cache.
   std::vector<int32_t> fresh_answer(Messages messages, const std::string& text) {
     messages.push_back({{"role", "user"}, {"content", text}});
     Session session(model_, backend_, session_options_);
@@ -244,7 +243,7 @@ TEST_F(ChatTest, FollowsAPlainText) {
   EXPECT_EQ(conversation.context().tokens, text);
 }
 
-// The text's last token is not yet cached. It survives a message that does not fit, /reset, save and load.
+// A text whose last token is not yet cached survives a message that does not fit, /reset, save and load.
 TEST_F(ChatTest, FollowsATextWithAnUnreadLastToken) {
   use(kPlain);
   const auto text = tokenizer_.encode("Once upon a time there was a boy.", true);

@@ -1,4 +1,3 @@
-// Perplexity of one text in one piece.
 #include <utility>
 
 #include "tests/engine/losses_by_hand.h"

@@ -91,7 +91,7 @@ TEST_P(DivergenceOf, EqualsTwoSeparateRuns) {
   EXPECT_TRUE(result.complete);
   SessionOptions at_once = options_, reference_at_once = reference_options_;
   at_once.prefill_chunk = reference_at_once.prefill_chunk = 0;
-  // Equal chunks where products of few quantized rows round differently (docs/accuracy.md).
+  // Uses equal chunks where products of few quantized rows round differently (docs/accuracy.md).
   if (is_quantized(GetParam().weights) && linear_rows_alike(true) < windows_.ctx[0])
     at_once.prefill_chunk = options_.prefill_chunk;
   double sum = 0;

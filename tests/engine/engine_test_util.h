@@ -65,11 +65,10 @@ inline std::vector<float> float_tensor(const Tensors& file, const std::string& n
   return tensor_values<float>(file, name, "F32");
 }
 
-// Two f32 runs that sum in different orders, e.g. chunked vs one-shot prefill: each may err by the 3.1e-5 of
-// float32 transformers from float64 on the longest golden prompts.
+// Tolerance between f32 runs that sum in different orders, e.g. chunked vs one-shot prefill. Each may differ
+// from float64 by the 3.1e-5 of float32 transformers on the longest golden prompts.
 inline constexpr double kSumOrderTolerance = 6.2e-5;
 
-// Logits of the last token.
 inline std::vector<float> prefill(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
   return to_host(session.backend(), forward(session, {&sequence, tokens}));
 }
@@ -101,7 +100,7 @@ inline std::vector<float> all_logits(Session& session, std::span<const int32_t> 
   return all;
 }
 
-// NaN for different sizes or any NaN, so that EXPECT_LE fails.
+// Returns NaN for different sizes or any NaN, so that EXPECT_LE fails.
 inline double max_abs_difference(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size() || a.empty()) return std::nan("");
   double largest = 0;

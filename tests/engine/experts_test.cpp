@@ -148,7 +148,7 @@ TEST_P(LatentRounding, ErrorIsCloseToAbsorbedAttention) {
   }
 }
 
-// No experts: a rounding can change the chosen experts.
+// A checkpoint without experts: a rounding could change their choice.
 INSTANTIATE_TEST_SUITE_P(Families, LatentRounding, testing::Values("minicpm3"),
                          [](const auto& test) { return std::string(test.param); });
 INSTANTIATE_TEST_SUITE_P(Families, LatentHeads,

@@ -9,8 +9,8 @@ namespace {
 
 struct GgufCase {
   const char* name;
-  // Config change before the conversion, for keys that GGUF or the converter lacks; logits then differ from
-  // golden ones.
+  // Config change before the conversion, for keys that GGUF or the converter lacks. It changes the golden
+  // logits.
   const char* change = nullptr;
 };
 

@@ -38,7 +38,8 @@ TEST_P(GoldenCheckpoint, LogitsOnTheReference) {
   expect_logits(backend, f32_session());
 }
 
-// Bitwise within the same kernels (see also LongPrompt), except for experts, whose rows a chunk divides.
+// Splits are bitwise identical within the same kernels (see also LongPrompt), except for experts, whose rows
+// a chunk divides.
 TEST_P(GoldenCheckpoint, TheSplitDoesNotMatter) {
   CpuBackend backend(2);
   const std::vector<int32_t> tokens = int_tensor(golden(), "tokens");

@@ -52,7 +52,6 @@ TEST(EngineOpen, RefusesInvalidOptions) {
   for (const auto& [path, options, words] : table) EXPECT_TRUE(names(refusal_to_open(path, options), words));
 }
 
-// A small Qwen2.5-1M config.
 TEST_F(OpenedFolder, AConfigSelectsAPositionMethod) {
   link_files(checkpoint_dir("qwen2"), dir_ / "model");
   nlohmann::json config = read_json_object(dir_ / "model" / "config.json");
@@ -114,7 +113,7 @@ TEST(EngineMove, AModelIsFreedBeforeItsBackend) {
   EXPECT_EQ(second, 0) << "destroyed";
 }
 
-// An exact scale stores keys as f32 by default.
+// Keys of an exact scale are f32 by default.
 TEST(EngineOpen, SessionsWithOtherScalings) {
   OpenOptions options{.reads = Reads::kTokens, .device = "cpu", .rope_steps = 0};
   const Engine engine = Engine::open(demo_dir(), options);

@@ -9,7 +9,6 @@ class LongPrompt : public testing::TestWithParam<LongCase> {
  protected:
   LongPrompt() : golden_(GetParam()) {}
 
-  // Prefills `prefilled` tokens in chunks, decodes the rest.
   std::vector<float> run(CpuBackend& backend, int64_t chunk, size_t prefilled = 320) const {
     const Model model = open_long(GetParam(), backend);
     SessionOptions options = long_session(GetParam());

@@ -30,8 +30,8 @@ TEST(NeedleScoring, HandMadeTranscripts) {
       {kPasskey, key, "1234\n5678", 1},
       {kPasskey, key, "a1234b34", 1},
       {kPasskey, key, " 4321.", 0},
-      {kPasskey, key, " 12345.", 0},  // a longer number that begins with the key
-      {kPasskey, key, " 51234.", 0},  // ends with the key
+      {kPasskey, key, " 12345.", 0},
+      {kPasskey, key, " 51234.", 0},
       {kPasskey, key, " 123 4", 0},
       {kPasskey, key, " 7 1234", 0},
       {kPasskey, key, " in the grass.", 0},
@@ -89,7 +89,6 @@ TEST(NeedleTasks, HideAndAskForTheNeedles) {
     for (const auto& one : needles.expected) EXPECT_GE(lines_with(needles, one), 1) << one;
     EXPECT_EQ(std::set(needles.expected.begin(), needles.expected.end()).size(), needles.expected.size());
   }
-  // The other needles do not answer the question.
   const Needles one = make(NeedleTask::kMultikey);
   const auto asked = std::ranges::find(one.lines, 0.5, &Needles::Line::depth);
   EXPECT_TRUE(names(asked->text, one.expected[0]));

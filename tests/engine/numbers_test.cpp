@@ -27,7 +27,6 @@ ModelSpec tiny_config(int64_t window) {
   return config;
 }
 
-// Logits at these positions of one long text.
 std::vector<std::vector<float>> logits_at(const std::vector<int64_t>& positions, const ModelSpec& config,
                                           Backend& backend) {
   const Model model = random_model(config, backend, DType::kF32, 5);

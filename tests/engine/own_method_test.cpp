@@ -9,7 +9,7 @@ namespace {
 
 using OwnMethod = OnLlama;
 
-// Bitwise identical to separate runs, with keys stored once or twice, while scales change.
+// A shared step is bitwise identical to separate runs, with keys stored once or twice, while scales change.
 TEST_F(OwnMethod, SequencesWithDifferentMethodsShareAStep) {
   const auto tokens = some_tokens(300, model_.spec.vocab_size);
   const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
@@ -83,7 +83,7 @@ struct OwnSettings : OnLlama {
   std::span<const int32_t> rest() const { return std::span(tokens_).subspan(kPrefilled); }
 };
 
-// Each is bitwise identical to its run alone under the same settings; so are its fork and its saved copy.
+// A sequence, its fork and its saved copy are bitwise identical to a run alone under the same settings.
 TEST_F(OwnSettings, SequencesWithDifferentScalingsShareASession) {
   const SequenceOptions owns[] = {own("yarn", "dca/chunk=24/window=8"), own("dynamic", "none")};
   Session session(model_, backend_, f32_session());

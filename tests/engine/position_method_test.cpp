@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(method_cases()), [](con
 
 using PositionMethods = OnLlama;
 
-// Bitwise identical to no method.
+// Logits are bitwise identical to the model without the method.
 TEST_F(PositionMethods, LeaveShortTextsUnchanged) {
   const auto tokens = some_tokens(40, model_.spec.vocab_size);
   Session plain(model_, backend_, f32_session());
@@ -180,7 +180,6 @@ TEST_F(PositionMethods, AutoFollowsTheLength) {
   }
 }
 
-// The prefill's length sets scale and group.
 TEST_F(PositionMethods, WorkWithEveryScaling) {
   const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   SessionOptions options = f32_session();

@@ -1,4 +1,4 @@
-// Demo checkpoint (configs/demo) vs its float weights.
+// Cost of quantizing the demo checkpoint (configs/demo).
 #include <cmath>
 #include <numeric>
 
@@ -91,7 +91,7 @@ TEST_P(QuantizedFamily, RunsAsOnTheReference) {
     EXPECT_EQ(on_cpu.weights.bytes, planned_weights(on_cpu.spec, dtype).bytes);
     Session a(on_cpu, cpu, f32_session()), b(on_reference, reference, f32_session());
     const std::vector<float> actual = all_logits(a, some, 16), expected = all_logits(b, some, some.size());
-    // One ulp may round an input to another integer, one step in 127: more than an ulp, less than the
+    // An ulp may round an input to another integer, one step in 127: runs differ by less than the
     // quantization error. Products of many rows may be float products (docs/accuracy.md), which lack that
     // error.
     const double cost = max_abs_difference(expected, std::span(exact).first(expected.size()));

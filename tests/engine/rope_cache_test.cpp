@@ -87,8 +87,7 @@ TEST_P(DynamicCache, CountsItsRerotationsAndShrinksBack) {
 INSTANTIATE_TEST_SUITE_P(Scalings, DynamicCache, testing::Values("dynamic", "dynamic-yarn"),
                          [](const auto& test) { return test_name(test.param); });
 
-// Layers unlike Llama's, under their own scaling and a dynamic one, which leaves keys of local RoPE or none
-// alone.
+// Layers unlike Llama's. A dynamic scale does not re-rotate keys of layers with local RoPE or none.
 class FamilyCache : public testing::TestWithParam<const char*> {};
 
 TEST_P(FamilyCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
@@ -109,7 +108,7 @@ TEST_P(FamilyCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
 INSTANTIATE_TEST_SUITE_P(Families, FamilyCache, testing::ValuesIn(GoldenList::names(GoldenList::kCache)),
                          [](const auto& test) { return std::string(test.param); });
 
-// Each equals a session with its scaling.
+// Each sequence equals a session with its scaling.
 TEST(OwnScaling, SequencesWithDifferentScalingsShareAStep) {
   CpuBackend backend(1);
   const Model model = model_with("none", backend);
@@ -138,7 +137,7 @@ TEST(OwnScaling, SequencesWithDifferentScalingsShareAStep) {
   EXPECT_GT(max_abs_difference(expected[0], expected[1]), 0.01);
 }
 
-// They are not re-rotated, copied or counted.
+// Dropped pages are not re-rotated, copied or counted.
 TEST(Holes, DroppedPagesAreSkipped) {
   CpuBackend backend(1);
   const Model model = model_with("none", backend);

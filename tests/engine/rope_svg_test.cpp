@@ -106,7 +106,7 @@ TEST(RopeDecay, IsOneAtZeroAndMatchesTheFormula) {
               1e-15);
 }
 
-// It stretches the curve by the factor and so loses short distances.
+// Linear interpolation stretches the curve and loses short distances.
 TEST(RopeDecay, LinearStretchesTheCurve) {
   const auto rope = model(RopeType::kLinear, 128, 4096);
   for (const double m : {1.0, 10.0, 1000.0}) {

@@ -55,7 +55,7 @@ TEST(Sampler, NonFiniteLogitsAreAnError) {
 
 TEST(Sampler, TemperatureSharpensAndFlattens) {
   SamplerOptions options;
-  options.temperature = 0.5F;  // 0.36 / 0.46: squared, normalised
+  options.temperature = 0.5F;  // squared, normalised: 0.36 / 0.46
   EXPECT_NEAR(histogram(options, 100000).at(0) / 1e5, 0.36 / 0.46, 0.005);
 }
 

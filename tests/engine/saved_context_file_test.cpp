@@ -35,7 +35,7 @@ class ContextFile : public OnLlama {
     save_context(session, sequence, tokens_, file);
   }
 
-  // "" if the file loads.
+  // Returns "" if the file loads.
   std::string refusal(const SessionOptions& options, const Model& model, const fs::path& file) {
     Session session(model, backend_, options);
     const std::string what = error_of([&] { load_context(session, file); });
@@ -260,7 +260,7 @@ TEST_F(ContextFile, NeedsTheTokensOfItsCache) {
   EXPECT_EQ(files(), 1);
 }
 
-// A file size limit, hit in the header, in a page, at the end.
+// The file size limit is in the header, in a page, at the end.
 TEST_F(ContextFile, AFullDiskLeavesTheOldFile) {
   std::signal(SIGXFSZ, SIG_IGN);
   Session session(model_, backend_, f32_session());
@@ -314,7 +314,7 @@ TEST_F(ContextFile, KilledWhileSavingLeavesTheOldFile) {
   EXPECT_EQ(slurp(file_), bytes_);
 }
 
-// Truncated while it backs a cache.
+// Truncates the file while it backs a cache.
 TEST_F(ContextFile, CutShortWhileInUseEndsTheProgramWithOneLine) {
   const fs::path said = dir_ / "said";
   const pid_t child = fork();

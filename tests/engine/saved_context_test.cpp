@@ -125,7 +125,7 @@ TEST_F(Context, DecodesPlacedTokensAgain) {
   const Model model = open_f32(checkpoint_dir("qwen2_vl"), backend_);
   Session session(model, backend_, f32_session());
   const auto tokens = some_tokens(40, model.spec.vocab_size);
-  std::vector<int32_t> positions;  // 6 x 6 image
+  std::vector<int32_t> positions;
   for (int32_t i = 0; i < 36; ++i) positions.insert(positions.end(), {0, i / 6, i % 6});
   for (const size_t n : {size_t{20}, size_t{36}, size_t{40}}) {
     Sequence sequence = session.new_sequence(), again = session.new_sequence();
@@ -283,7 +283,7 @@ TEST_F(Context, TableOfScalings) {
                 words(change.to, change.to_factor).c_str(), f32, f16, bf16, to_anew);
     EXPECT_LE(f32, 2e-6);   // as in docs/context-extension.md
     EXPECT_LE(f16, 2e-3);   // three roundings of every key to 2^-11
-    EXPECT_LE(bf16, 2e-2);  // to 2^-8
+    EXPECT_LE(bf16, 2e-2);  // likewise to 2^-8
     EXPECT_GT(to_anew, 100 * f32) << "deeper layers depend on the old frequencies";
   }
 }

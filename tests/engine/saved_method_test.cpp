@@ -8,7 +8,7 @@
 namespace lariat::test {
 namespace {
 
-// The method stores second keys, drops pages, or stretches between 900 and 1200 tokens; key frequencies
+// Methods that store second keys, drop pages, or stretch between 900 and 1200 tokens; key frequencies that
 // follow the length or not.
 class MethodAway : public OnLlama, public testing::WithParamInterface<const char*> {};
 class KeysAway : public MethodAway {};
@@ -52,7 +52,7 @@ TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
 
 // Layer 0's keys, second ones included, depend on embeddings only.
 TEST_P(KeysAway, ReRotatedLayer0EqualsANewPrefill) {
-  const auto tokens = some_tokens(400, model_.spec.vocab_size);  // a full page
+  const auto tokens = some_tokens(400, model_.spec.vocab_size);
   const bool none = std::string(GetParam()) == "none";
   for (const Change& change : kScalingChanges) {
     SCOPED_TRACE(std::string(change.from) + " " + change.to);

@@ -56,7 +56,6 @@ class Score : public testing::Test {
     tokens.insert(tokens.end(), rest.begin(), rest.end());
     return {tokens, std::ssize(tokens) - static_cast<int64_t>(scored), 0, {}};
   }
-  // The text is prefilled alone.
   std::vector<double> by_hand(const SessionOptions& options, const ScoredText& text) {
     Session session(model_, backend_, options);
     const std::span<const int32_t> tokens(text.tokens);
@@ -180,8 +179,7 @@ TEST_F(Score, AfterASavedContext) {
     SavedContext context{session.new_sequence(), some_tokens(50, model_.spec.vocab_size)};
     prefill(session, context.sequence, context.tokens);
     Scorer scorer(session, context, 0);
-    // A text without prompt is predicted by the context's last token. All texts end before the first scale
-    // step.
+    // A text without prompt is predicted by the context's last token. No text reaches a scale step.
     const std::vector<ScoredText> texts = {text(50, 10, 1, 3), text(50, 4, 2, 4), text(50, 10, 3, 9)};
     expect_by_hand(options, scorer, texts);
     EXPECT_LE(scorer.read(), 9 + 4 + 9);

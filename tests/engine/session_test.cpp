@@ -90,13 +90,13 @@ TEST_F(SessionTest, OnePassPerChunk) {
   const auto progress = [&](int64_t n) { done.push_back(n); };
   session.forward(prompts, {}, progress);
   EXPECT_EQ(done, (std::vector<int64_t>{8, 15}));
-  // One pass for any number of sequences.
+  // A decode step is one pass for any number of sequences.
   for (Sequence& sequence : sequences) next.push_back({&sequence, std::span(tokens).first(1)});
   session.forward(next, {}, progress);
   EXPECT_EQ(done.back(), 3);
 }
 
-// It moves second keys.
+// The new stretch moves second keys.
 TEST_F(SessionTest, ATokenThatStretchesCannotBeTakenBack) {
   SessionOptions options = f32_session();
   options.positions = parse_position_method("self-extend/group=auto/window=16", 64, 0);
@@ -133,7 +133,7 @@ TEST_F(SessionTest, ComputesOnlyRequestedLogits) {
   EXPECT_EQ(slices, 1);
 }
 
-// Each finding once per session.
+// A session reports each finding once.
 TEST_F(SessionTest, ReportsNonFiniteAndBeyondF16Values) {
   struct Broken : ForwardingBackend {
     using ForwardingBackend::ForwardingBackend;

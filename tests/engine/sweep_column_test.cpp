@@ -83,7 +83,7 @@ TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
   const auto nll = [&](const char* kind, const char* column, int64_t length = 512) {
     return find_record(log, kind, column, length)["nll"].get<double>();
   };
-  // Each equals its perplexity run.
+  // Each column equals its perplexity run.
   for (const auto& [column, method, type] : {std::tuple("dca", "dca", RopeType::kDefault),
                                              {"dca+yarn", "dca", RopeType::kYarn},
                                              {"sinks/window=60", "sinks/window=60", RopeType::kDefault}}) {

@@ -3,7 +3,6 @@
 #include "engine/eval/measure/sweep.h"
 #include "tests/engine/engine_test_util.h"
 
-// Hand-written records and a small model.
 namespace lariat::test {
 
 using Json = nlohmann::ordered_json;
@@ -72,7 +71,6 @@ class SmallSweep : public FolderTest {
   SweepOptions options_;
 };
 
-// Returns null if the record is missing.
 inline Json find_record(const Measurements& log, const std::string& kind, const std::string& column,
                         std::optional<int64_t> length = {}) {
   for (const Record& one : log.records) {

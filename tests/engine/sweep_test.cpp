@@ -67,7 +67,7 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   for (const char* column : {"dynamic", "dynamic stale"}) EXPECT_EQ(ppl(column, before), ppl("none", before));
   EXPECT_NE(ppl("dynamic stale", after), ppl("dynamic", after));
 
-  // All caches are stale: no second columns.
+  // Without fresh caches there are no second columns.
   options_.scalings = {"dynamic"};
   engine_.session_options.stale_cache = true;
   const Measurements stale = run("stale.jsonl");
@@ -90,14 +90,14 @@ TEST_F(SweepTest, EqualGrowingContextsAreTakenOver) {
   EXPECT_EQ(measured, (std::vector<Column>{"none", "dynamic stale"}));
 }
 
-// A static scaling: a window equals a context grown to its length.
+// With a static scaling a window equals a context grown to its length.
 TEST_F(SweepTest, AContextOfOneWindowIsReadOnce) {
   options_.lengths = {640};
   options_.scalings = {"none", "dynamic", "yarn"};
   options_.max_tokens.reset();
   options_.quick = true;
   const Sweep quick = sweep();
-  EXPECT_EQ(quick.units().size(), 4U + 3U);  // no passkeys
+  EXPECT_EQ(quick.units().size(), 4U + 3U);
   EXPECT_EQ(quick.stride_of(640), 320);
   const Measurements both = run("both.jsonl");
   options_.growing = false;
@@ -171,7 +171,7 @@ TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
     EXPECT_GE(*measured.options().max_tokens, longest - 1);
     double seconds = 0;
     for (const auto& [kind, one] : measured.seconds_left({measured.plan(), {}})) seconds += one;
-    EXPECT_GT(seconds, static_cast<double>(longest));  // a second per token
+    EXPECT_GT(seconds, static_cast<double>(longest));
 
     Session session = engine_.session();
     Session* const one = &session;
@@ -199,7 +199,6 @@ TEST_F(SweepTest, AShortTextNamesTheLengthsThatFit) {
   EXPECT_TRUE(names(error_of([&] { sweep().check(); }), "text.txt | `lengths`"));
 }
 
-// The most informative come first.
 TEST_F(SweepTest, UnitsAreOrdered) {
   const auto units = sweep().units();
   EXPECT_EQ(units.front(), (Unit{Kind::kGrowing, "none", 640}));
@@ -240,7 +239,7 @@ TEST(MeasurementLogs, EarlierVersionsAreReadAndWrittenAlike) {
   }
 }
 
-// Every member of every line gets a wrong type once: an error, or ignored.
+// Gives every member a wrong type: an error, or the member is ignored.
 TEST_F(SweepTest, DamagedLogsAreNamed) {
   const Json header = to_json(sweep().plan());
   const auto expect_line = [&](const std::string& lines, const std::string& words) {
@@ -280,7 +279,7 @@ TEST_F(SweepTest, DamagedLogsAreNamed) {
     damaged[Json::json_pointer(pointer)] = value;
     expect_line(damaged.dump(), "log.jsonl | 1");
   }
-  Json wide = header;  // a cell per combination
+  Json wide = header;
   wide["lengths"] = wide["passkey"]["depths"] = std::vector<int64_t>(100, 1);
   expect_line(wide.dump(), "log.jsonl | 1");
   expect_line("{\"results\":[]}", "log.jsonl");

@@ -20,7 +20,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     Frequencies& inv_freq = inv_freq_[table.cos.data];
     inv_freq.clear();
     for (const SequenceRope& rope : ropes) inv_freq.emplace_back(rope.inv_freq.begin(), rope.inv_freq.end());
-    if (!ropes.empty() && !ropes[0].positions.empty()) {  // one sequence
+    if (!ropes.empty() && !ropes[0].positions.empty()) {
       positions_.resize(static_cast<size_t>(3 * step.sequences[0].first_position));
       positions_.insert(positions_.end(), ropes[0].positions.begin(), ropes[0].positions.end());
       axes_ = ropes[0].axes;
@@ -70,7 +70,7 @@ class UnrotatedBackend final : public ForwardingBackend {
   void rerotate_keys(std::span<const KeyRotation>, std::span<const KvLayer>, bool) override {}
 
  private:
-  using Frequencies = std::vector<std::vector<double>>;  // per sequence
+  using Frequencies = std::vector<std::vector<double>>;
 
   void rotate(const KvLayer& layer, void* page, int64_t position, size_t sequence, const RopeTable& rope,
               const Frequencies& inv_freq) const {
@@ -91,7 +91,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     }
   }
 
-  std::vector<double> positions_;  // of all tokens so far
+  std::vector<double> positions_;
   std::span<const uint8_t> axes_;
   std::map<const void*, Frequencies> inv_freq_;  // by cos table
 };

@@ -14,7 +14,7 @@
 namespace lariat::test {
 namespace {
 
-// Trained at 100 tokens; texts of 640 tokens share their hard parts.
+// A model trained at 100 tokens; texts of 640 tokens share their hard parts.
 class Verdicts : public testing::Test {
  protected:
   Verdicts() {
@@ -139,8 +139,7 @@ TEST_F(Verdicts, ErrorsComeFromBlockDifferences) {
   EXPECT_EQ(best(7), std::vector<Column>{});  // too few blocks
 }
 
-// Ranges lie at bucket ends. Ratios to a base column: the base has no curve, far worse curves stay at the
-// edge.
+// Ranges lie at bucket ends. Curves are ratios to a base column; far worse curves stay at the edge.
 TEST_F(Verdicts, AViewHasRangesAndRatios) {
   log_.plan.lengths = {100, 400};
   add_grown("none", 3);
@@ -218,7 +217,7 @@ TEST_F(Verdicts, EqualColumnsWinTogether) {
   EXPECT_TRUE(names(last(), "100 | ntk | yarn"));
 }
 
-// 10 of 12 is not significantly less than 12, but is reported.
+// 10 of 12 is not significantly less than 12 of 12, but is reported as 10 of 12.
 TEST_F(Verdicts, TiesReportEachColumnsNumber) {
   log_.plan.passkey.trials = 6;
   add_found("none", 200, 0, 6);
@@ -335,7 +334,7 @@ TEST_F(Verdicts, StaleKeysOfAGrowingContextMayWin) {
   EXPECT_TRUE(sentences().empty()) << Json(sentences());
 }
 
-// Two contexts after a BOS, in 37 blocks; one block lies in both. A block counts if the range holds all its
+// The text has two contexts and 37 blocks; one block lies in both. A block counts if the range holds all its
 // tokens.
 TEST_F(Verdicts, BlocksOfAGrowingContextCountWithinTheRange) {
   constexpr int64_t kHolds = 399, kText = 2 * kHolds, kBlocks = 37;

@@ -25,7 +25,7 @@ inline bool eventually(const std::function<bool()>& condition) {
   return false;
 }
 
-// Runs in the background; writes dir/out and dir/err.
+// lariat in the background; writes dir/out and dir/err.
 class Process {
  public:
   // `prepare` runs in the new process before the program.
@@ -91,7 +91,7 @@ class Process {
   pid_t pid_ = -1;
 };
 
-// A command line without quotes.
+// Splits a command line without quotes.
 inline std::vector<std::string> words(const std::string& line) {
   std::istringstream in(line);
   return {std::istream_iterator<std::string>(in), {}};
@@ -103,7 +103,7 @@ inline std::vector<std::string> with(std::vector<std::string> words,
   return words;
 }
 
-// A second or two on the demo; the report does not depend on the clock.
+// Runs a second or two on the demo; the report does not depend on the clock.
 inline std::vector<std::string> small_sweep(const std::filesystem::path& report,
                                             const std::string& depths = "0,1") {
   return with(
@@ -119,7 +119,7 @@ inline std::vector<std::string> endless_story(const std::filesystem::path& model
       {"--model", model.string()});
 }
 
-// One stderr line and exit code 1.
+// Expects one stderr line and exit code 1.
 inline void expect_one_line(const Outcome& outcome, std::string_view words) {
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("lariat: error: ", 0), 0U) << outcome.err;

@@ -1,4 +1,3 @@
-// Results are kept, and the program ends at once.
 #include <pty.h>
 #include <utmp.h>
 
@@ -37,7 +36,7 @@ TEST_P(EndingSignal, KeepsTheTextOfAGeneration) {
   story.signal(GetParam());
   const Outcome outcome = story.wait_ten_seconds();
   EXPECT_LT(outcome.code, 128) << "killed by the signal";
-  EXPECT_EQ(outcome.out.back(), '\n');  // the line is ended
+  EXPECT_EQ(outcome.out.back(), '\n');
 }
 
 TEST_P(EndingSignal, KeepsTheResultsOfASweep) {
@@ -52,7 +51,7 @@ TEST_P(EndingSignal, KeepsTheResultsOfASweep) {
   expect_resumes_to(dir / "part.html", whole);
 }
 
-// They answer several lines of a JSONL file at a time. Files have the commands' names.
+// Commands that answer several lines of a JSONL file at a time; files have their names.
 std::vector<std::vector<std::string>> line_commands(const fs::path& dir) {
   std::ofstream score(dir / "score.jsonl"), generate(dir / "generate.jsonl");
   for (int i = 0; i < 1000; ++i) {

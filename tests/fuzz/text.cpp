@@ -8,7 +8,7 @@ namespace {
 
 using namespace lariat;
 
-// decode(encode(text)) for UTF-8 without added tokens.
+// Expected decode(encode(text)) for UTF-8 without added tokens.
 enum class Promise { kNothing, kSame, kNfc, kSpaces };
 
 struct Case {

@@ -27,7 +27,7 @@ class AmxEmulation : public testing::Test {
     set(3, 1, 4);
     return config;
   }
-  // 1 + a b for one row of a and one column of b, two pairs each; in row 1 and column 1.
+  // Row 1 and column 1 of the tiles: c + a b for one row of a and one column of b, two pairs each.
   static float one_sum(const float (&a)[4], const float (&b)[4], float c) {
     uint16_t left[3][4] = {}, right[2][4] = {};
     float sums[3][2] = {};

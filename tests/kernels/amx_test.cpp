@@ -116,7 +116,7 @@ void check_together(AmxCall multiply) {
     std::vector<LinearProblem> problems;
     int64_t width = 0;
     for (const int64_t n : {70, 1, 300, 33}) {
-      problems.emplace_back(kBf16, LinearShape{m, n, k}, n == 70 || n == 33);  // the same x
+      problems.emplace_back(kBf16, LinearShape{m, n, k}, n == 70 || n == 33);
       width += n + 1;
     }
     std::vector<float> out(static_cast<size_t>(m * width), -77.0F), expected = out;
@@ -143,8 +143,8 @@ void check_together(AmxCall multiply) {
   }
 }
 
-// Bitwise identical to the product with their bf16 values: full and partial tiles, panels and blocks, a bias,
-// a NaN scale.
+// Equals the product with their bf16 values bitwise: full and partial tiles, panels and blocks, a bias, a NaN
+// scale.
 void check_quantized(AmxCall multiply) {
   for (const DType dtype : {DType::kQ8, DType::kQ4}) {
     for (const auto& [m, n, k] :
@@ -244,8 +244,8 @@ struct RecordedFetches : EmulatedTiles {
   static void fetch(const void* line) { ++lines[reinterpret_cast<uintptr_t>(line) / 64]; }
 };
 
-// Each line of w after the first panel once, for any number of x blocks, and each line of packed x after the
-// first column block.
+// Prefetches each line of w after the first panel, for any number of x blocks, and of packed x after the
+// first column block, once.
 void check_fetches(int64_t m) {
   const int64_t n = 150, k = 800;
   std::vector<float> x(static_cast<size_t>(m * k)), out(static_cast<size_t>(m * n));

@@ -7,10 +7,10 @@ namespace lariat::test {
 
 enum class Fill {
   kRandom,
-  kIdenticalKeys,  // equal scores
-  kZeroQueries,    // scores of 0
-  kHuge,           // scores of 10^4: one key dominates
-  kDenormal,       // below f16's normal range
+  kIdenticalKeys,
+  kZeroQueries,
+  kHuge,      // scores of about 10^4: one key dominates
+  kDenormal,  // below f16's normal range
 };
 
 struct AttentionCase {
@@ -39,8 +39,8 @@ inline void PrintTo(const AttentionCase& c, std::ostream* out) {
   *out << (c.sinks ? " sinks" : "") << (c.second ? " second keys" : "");
 }
 
-// A window and everything before; with sinks; the current, previous and earlier chunks; an empty range next
-// to two others.
+// A window and everything before; a window and sinks; the current, previous and earlier chunks; an empty
+// range next to two others.
 inline std::vector<std::vector<KeyEdge>> several_ranges(int32_t n) {
   constexpr KeyEdge kStart{.most = 0}, kThree{.least = 3, .most = 3}, kSelf{.offset = 1};
   const KeyEdge window{.offset = 1 - n}, chunk{.chunk = n}, last_chunk{.offset = -n, .chunk = n};
@@ -186,7 +186,7 @@ inline std::vector<AttentionCase> attention_cases() {
     cases.push_back({90, 10, 4, 2, 64, 64, f32, f32, 0, false, 1.0F, fill});
   }
   cases.push_back({1, 32767, 2, 1, 64, 64, f16, f16, 0, false, 1.0F, Fill::kIdenticalKeys});
-  // no RoPE: no rotation, no factor
+  // no RoPE
   cases.push_back({1, 300, 4, 2, 64, 0, f16, f16, 0, false, 1.44F});
   cases.push_back({3, 250, 4, 2, 34, 0, f32, bf16, 0, true, 1.44F});
   cases.push_back({70, 20, 4, 2, 128, 0, f16, bf16, 0, false, 1.44F});
@@ -215,7 +215,6 @@ inline std::vector<float> alibi_slopes(int64_t n_heads) {
   return slopes;
 }
 
-// Identical for every backend and split.
 struct AttentionData {
   std::vector<float> q, keys, values;
 
@@ -340,7 +339,7 @@ inline void check_alibi_weights(Backend& backend, DType dtype, double tolerance)
   expect_close(out.values(), expected, tolerance, 0, "ALiBi's weights");
 }
 
-// Angles and factor are ignored: equals frequencies of 0.
+// Without RoPE, angles and factor are ignored.
 inline void check_attention_without_rope(Backend& backend) {
   const int64_t n = 70, heads = 4, kv_heads = 2, head_dim = 64;
   Rng rng(43);

@@ -106,7 +106,7 @@ double tiled_error(const TiledCase& c, Attend attend) {
   double worst = 0;
   for (size_t i = 0; i < actual.size(); ++i) {
     const double error = std::abs(static_cast<double>(actual[i]) - expected[i]);
-    constexpr double kLargest = 4.5;  // of a value
+    constexpr double kLargest = 4.5;
     const double bound = kLargest * (0x1p-8 + 1.1e-4);
     worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error / bound);
   }
@@ -135,7 +135,7 @@ void check_tiled_cases(Attend attend) {
   }
 }
 
-// Bitwise identical with any other rows and any start of the block.
+// Rows are bitwise identical with any other rows and any start of the block.
 void check_tiled_splits(Attend attend) {
   for (const TiledCase& c : {TiledCase{200, 400, 3, 64, 64},
                              {90, 0, 1, 128, 128, DType::kBF16},

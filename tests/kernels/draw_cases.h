@@ -13,7 +13,7 @@ struct DrawCase {
   LogitFill fill = LogitFill::kNormal;
   int64_t rows = 9, gap = 0;
 
-  // Of four or more sampled rows, every third is greedy, every third differs.
+  // With four or more sampled rows, every third row is greedy and every third differs.
   std::vector<Sampling> of_rows() const {
     std::vector<Sampling> all(static_cast<size_t>(rows), how);
     for (size_t t = 0; rows > 3 && how.temperature > 0 && t < all.size(); ++t) {
@@ -113,7 +113,7 @@ inline void check_draw(Backend& tested, Backend& reference, const DrawCase& c) {
   }
 }
 
-// Evenly spaced numbers: counts equal probabilities to within one draw.
+// Uniform numbers are evenly spaced: counts equal probabilities to within one draw.
 inline void check_draw_distribution(Backend& backend) {
   constexpr int kDraws = 200;
   const std::vector<double> p = {0.05, 0.3, 0.0, 0.25, 0.4};
@@ -121,7 +121,7 @@ inline void check_draw_distribution(Backend& backend) {
   std::vector<double> uniforms;
   for (int i = 0; i < kDraws; ++i) {
     uniforms.push_back((i + 0.5) / kDraws);
-    for (double x : p) logits.push_back(static_cast<float>(std::log(x)));  // log(0) is -inf
+    for (double x : p) logits.push_back(static_cast<float>(std::log(x)));
   }
   std::vector<int> counts(p.size());
   for (int32_t id : drawn_from(backend, logits, std::vector(uniforms.size(), Sampling{1.0F}), uniforms))

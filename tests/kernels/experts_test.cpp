@@ -82,7 +82,7 @@ TEST(CpuGroupedLinear, ReadsOnlyTheChosenExperts) {
   CpuBackend cpu(2);
   const ExpertProblem all(DType::kF32, DType::kF32, {1, 16, 4, 24, 64});
   const Tensor w(cpu, Rng(5).normals(24 * 64), 24, 64), x(cpu, all.x, 1, 64), out(cpu, 4, 24);
-  Weight experts{std::vector<RowBlock>(16, {Matrix(nullptr, DType::kF32, 24, 64), {}})};  // no memory
+  Weight experts{std::vector<RowBlock>(16, {Matrix(nullptr, DType::kF32, 24, 64), {}})};
   for (const int32_t e : all.chosen) experts.blocks[static_cast<size_t>(e)].w = w.view();
   const Routed routed(cpu, all.chosen, {1, 1, 1, 1}, 1);
   cpu.grouped_linear(x.view(), experts, routed.view(), out.view());

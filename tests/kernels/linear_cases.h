@@ -41,7 +41,6 @@ struct LinearProblem {
     for (float& value : w) value = rounded_to(c.weights, value);
   }
 
-  // Rows [first, first + count).
   std::vector<float> run(Backend& backend, int64_t first, int64_t count, int64_t gap = 0) const {
     const auto begin = x.begin() + first * shape.k;
     const Tensor rows(backend, {begin, begin + count * shape.k}, count, shape.k, DType::kF32, gap);
@@ -62,7 +61,7 @@ struct LinearProblem {
   // Error of f32 accumulation. Each of the k additions rounds its partial sum s_j by at most u |s_j|, u =
   // 2^-24. For random signs |s_j| ~ sqrt(j) and roundings are independent: the error is about u k / sqrt(2),
   // while S = sum |x_i w_i| is about 0.64 k. So a standard deviation is about u S for any grouping. Chance
-  // never exceeds 8 u S, a hundredth of one wrong rounding to bf16 (2^-9 per product). Quantized: a group's
+  // does not reach 8 u S, a hundredth of one wrong rounding to bf16 (2^-9 per product). Quantized: a group's
   // sum is exact; values differ from w by at most half a step of 1/8 of the largest.
   double tolerance(int64_t row, int64_t o) const {
     const double step = is_quantized(dtypes.weights) ? 0.3 : 0;
@@ -116,7 +115,7 @@ inline void check_linear(Backend& tested, Backend& reference, const LinearCase& 
       << gap;
 }
 
-// Odd, tiny and unaligned; around vector and block widths; of real models.
+// Odd, tiny and unaligned sizes, sizes around vector and block widths, and of real models.
 inline void check_linear_shapes(Backend& tested, Backend& reference, const LinearCase& c,
                                 int64_t most_integers = 130) {
   constexpr int64_t kSizes[][2] = {{1, 1},     {1, 257},   {3, 1},     {3, 31},    {31, 3},    {16, 32},
@@ -164,7 +163,7 @@ inline void check_linear_nan(Backend& tested, const LinearCase& c) {
 
 struct EpilogueCase {
   Epilogue::Kind kind;
-  std::vector<DType> weights;  // per block
+  std::vector<DType> weights;
   DType compute = DType::kF32;
   DType stored = DType::kF32;  // inputs, and outputs of gated unit and norm
   Activation activation = Activation::kSilu;
@@ -351,7 +350,7 @@ inline void check_epilogue(Backend& tested, Backend& reference, const EpilogueCa
   }
   const std::vector<float> products = actual.products(c.stored);
   expect_close(products, expected.products(), sum, 0, "products");
-  // A bf16 product rounds f32 inputs to these.
+  // bf16 inputs equal the inputs that a bf16 product rounds.
   if (c.stored == DType::kBF16) expect_close(products, actual.products(), 0, 0, "f32 inputs");
 }
 

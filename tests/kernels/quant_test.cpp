@@ -147,7 +147,6 @@ std::vector<QuantKernel> kernels_here() {
 
 constexpr int64_t kDotRows = 6, kDotInputs = 230, kDotOutputs = 40;
 
-// Inputs are quantized by the current instruction set.
 std::vector<float> by_kernel(DType dtype, QuantKernel kernel, const std::vector<float>& inputs,
                              const std::vector<float>& w_values) {
   CpuBackend cpu(1);

@@ -165,7 +165,6 @@ struct QkvResult {
   Saturation saturated;
 };
 
-// The op's increment of backend.saturated().
 template <class Op>
 Saturation saturated_by(Backend& backend, const Op& op) {
   const Saturation before = backend.saturated();

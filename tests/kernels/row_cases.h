@@ -102,7 +102,7 @@ inline void check_norm_large_mean(Backend& tested, Backend& reference) {
   }
 }
 
-// An FMA or two roundings; scale 1 rounds once. The norm is judged by its actual input.
+// The sum is one FMA or two roundings; scale 1 rounds once. The norm is judged by its actual input.
 inline void check_add_norm(Backend& tested, Backend& reference, const RowCase& c, NormKind kind,
                            float scale = 1.0F) {
   Rng rng(13);
@@ -224,7 +224,7 @@ inline void check_soft_cap_oddities(Backend& backend) {
   expect_close(capped(row, 30.0F), bounded, 1e-5, 0, "with a cap");
   const std::vector<float> halved = {inf, -inf, nan, 1.5e38F, -1.5e38F, 5e5F, -5e5F, 0.0F, 5e-31F};
   expect_close(capped(row, 0.0F), halved, 0, 0, "without a cap");
-  for (size_t n : {5U, 64U, 200U}) {  // at any index of a vector
+  for (size_t n : {5U, 64U, 200U}) {
     for (size_t at = 0; at < n; ++at) {
       std::vector<float> values(n, 60.0F), expected(n, 30.0F * std::tanh(1.0F));
       values[at] = expected[at] = nan;

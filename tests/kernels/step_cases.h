@@ -15,7 +15,7 @@ struct StepCase {
     float whole_q_scale = 1.0F;  // first token; each further one has a twentieth more; 1: none
     bool multi_axis = false;
   };
-  std::vector<Piece> pieces;  // per sequence
+  std::vector<Piece> pieces;
   int64_t n_heads = 4, n_kv_heads = 2, head_dim = 64, rotary_dim = 64;
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
   int64_t window = 0;
@@ -108,7 +108,7 @@ struct StepData {
   }
 };
 
-// Sequences [first, first + count).
+// Runs sequences [first, first + count).
 inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, size_t count) {
   const StepData data(c);
   const auto last_layer = static_cast<size_t>(c.n_layers - 1);
@@ -194,7 +194,7 @@ inline void check_step_attention(Backend& tested, Backend& reference, const Step
   }
 }
 
-// Bitwise identical to a separate step.
+// A shared step is bitwise identical to separate steps.
 inline void check_step_alone(Backend& backend, const StepCase& c) {
   const StepResult together = run_step(backend, c, 0, c.pieces.size());
   StepResult apart;
@@ -214,7 +214,7 @@ inline void check_step_alone(Backend& backend, const StepCase& c) {
   expect_close(together.out, apart.out, 0, 0, "attention");
 }
 
-// A frequency change per sequence, up to its first new token.
+// Frequencies change per sequence, up to its first new token.
 inline void check_step_rerotation(Backend& tested, Backend& reference, const StepCase& c) {
   const int64_t per_position = c.n_kv_heads * c.head_dim;
   const auto run = [&](Backend& backend) {

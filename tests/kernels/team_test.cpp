@@ -106,7 +106,7 @@ TEST(Team, WaitingThreadsSleep) {
   EXPECT_LT(cpu_seconds() - before, 0.03);
 }
 
-// No memory may be left, which only the caller can report.
+// New members may find no memory, which only the caller can report.
 TEST(Team, MembersAllocateNothing) {
   if (allocations() == 0) LARIAT_SKIP("a sanitizer has its own operator new");
   const int64_t before = allocations() - own_allocations();

@@ -146,7 +146,7 @@ inline double half_ulp(DType dtype) {
   return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
 }
 
-// Values to f32 precision, rounded to `dtype`: equal but for a few near ties, which differ by one ulp.
+// Values of f32 precision, rounded to `dtype`: equal but for a few near ties, which differ by one ulp.
 inline void expect_same_rounding(const std::vector<float>& actual, const std::vector<float>& expected,
                                  DType dtype, double size, const std::string& what) {
   const double f32_error = 4e-7 * size;
@@ -234,7 +234,7 @@ class Cache {
     const int64_t count = static_cast<int64_t>(values.size()) / (layer.n_kv_heads * layer.head_dim);
     for_each(count, index, keys, true, [&](void* part, int64_t at, size_t i) {
       if (dtype != DType::kQ8) return store_f32(part, dtype, at, values[i]);
-      if (at % layer.head_dim != 0) return;  // a head at a time
+      if (at % layer.head_dim != 0) return;
       const int64_t vector = at / layer.head_dim;
       store_quantized_value(layer, part, vector / kKvPage, vector % kKvPage, &values[i]);
     });

@@ -125,7 +125,7 @@ TEST(ChatTemplate, ErrorsNameFileAndLine) {
   EXPECT_EQ(render("{% if false %}{{ 1|foo }}{{ 'a'.encode() }}{% endif %}ok"), "ok");
 }
 
-// They are never rendered differently.
+// Unknown features are never rendered differently.
 TEST(ChatTemplate, UnknownFeaturesAreNamed) {
   const struct {
     const char *source, *words = "";
@@ -175,7 +175,7 @@ TEST(ChatTemplate, UnknownFeaturesAreNamed) {
   }
 }
 
-// Steps and bytes are counted.
+// Limits count steps and bytes.
 TEST(ChatTemplate, HostileTemplatesEnd) {
   std::string nested, sum = "1", brackets, deep_list = "{% set x = [] %}";
   for (int i = 0; i < 8; ++i) nested += "{% for a in range(100000) %}";

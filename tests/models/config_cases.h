@@ -55,7 +55,7 @@ std::string text_of(const T& value) {
   }
 }
 
-// "section: name=value name=value ...".
+// Returns "section: name=value name=value ...".
 template <class... T>
 std::string fields_of(const std::string& section, const std::string& names, const T&... values) {
   std::istringstream in(names);
@@ -124,7 +124,6 @@ inline std::string described(const ModelSpec& s) {
   return all + layers;
 }
 
-// error: "" for none.
 struct Answer {
   std::optional<ModelSpec> spec;
   std::string error;

@@ -47,7 +47,7 @@ TEST(Config, OtherFilesAreRefused) {
   EXPECT_THROW(load_config(dir.path / "nowhere"), Error);
 }
 
-// All readers share its JSON, also with a non-JSON number.
+// All readers of a checkpoint share its JSON, also with a non-JSON number.
 TEST(Config, IsParsedOnce) {
   const TempFolder dir;
   dir.put("config.json",
@@ -74,7 +74,7 @@ TEST(Config, NonJsonNumbers) {
     EXPECT_TRUE(names(with(bad), "config.json | JSON"));
 }
 
-// Its own *.json, and config.json of its checkpoint folders.
+// Returns the folder's *.json and its checkpoints' config.json.
 std::vector<fs::path> configs_in(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -85,7 +85,7 @@ std::vector<fs::path> configs_in(const fs::path& folder) {
   return files;
 }
 
-// Opens or has an unsupported architecture; no key is unknown.
+// Expects that every config opens or has an unsupported architecture, without unknown keys.
 void expect_known(const fs::path& folder, size_t least, bool all_run) {
   size_t count = 0;
   const std::string unknown = of_an_unknown_key();

@@ -192,7 +192,7 @@ TEST(Forms, DamageIsOneLine) {
   }
 }
 
-// They have the same values.
+// The floats have the same values.
 TEST(Forms, OddGroupsBecomeFloats) {
   const ChangedForm changed("awq", {{"group_size", 8}},
                             {{kAttention + "q_proj.scales", {{"shape", {8, 64}}}},
@@ -222,7 +222,7 @@ TEST(Forms, StackedExpertsStayOneTensor) {
   EXPECT_FALSE(tensors.check(kMlp + "experts.up_proj.weight", {2, 4, 8}).reader) << "memory-mapped floats";
 }
 
-// They alternate in rows of quantized values and columns of floats.
+// Gate and up alternate in rows of quantized values and columns of floats.
 TEST(Forms, GateAndUpOfGptOssAreSplit) {
   const Tensors codes = open_form(form_dir(kGptOss));
   const StoredTensor& up = codes.check(kMlp + "experts.up_proj.weight", {4, 32, 64});

@@ -14,7 +14,7 @@ namespace {
 
 enum class Outcome { kEqual, kRefused, kWarned };
 
-// Config keys; a tensor of equal values added, one copied, one removed.
+// Changes config keys; adds a tensor of equal values, copies one, removes one.
 struct Change {
   const char *base, *config = "{}";
   std::vector<std::pair<std::string, std::vector<int64_t>>> add{};

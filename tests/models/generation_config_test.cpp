@@ -91,7 +91,7 @@ void use_all(const GenerationDefaults& asked) {
   asked.stop.get();
 }
 
-// An error on sampling, from either file; else the key counts as absent.
+// Values are errors on sampling, from either file; else the key counts as absent.
 TEST_F(GenerationConfigFile, ValuesRefusedByTransformers) {
   for (const char* bad :
        {R"({"temperature": "0.7"})", R"({"temperature": -1})", R"({"top_k": 1.5})", R"({"top_k": 50.0})",

@@ -24,7 +24,7 @@ StoredTensor tensor_of(std::string_view type, const std::byte* data, int64_t row
   return tensor;
 }
 
-// Bitwise except for the sign of zero: the references subtract a minimum of 0, lariat adds it.
+// Values are equal but for the sign of zero: the references subtract a minimum of 0, lariat adds it.
 void expect_same(const std::vector<float>& values, const float* expected, const std::string& what) {
   for (size_t i = 0; i < values.size(); ++i) {
     EXPECT_TRUE(values[i] == expected[i] || (std::isnan(values[i]) && std::isnan(expected[i])))

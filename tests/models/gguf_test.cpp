@@ -119,7 +119,7 @@ TEST(Gguf, DamagesAreNamed) {
   }
 }
 
-// It is never read past its end.
+// A file is never read past its end.
 TEST(Gguf, EveryPrefixOfAFileIsRefused) {
   const std::string whole =
       small_gguf("llama").set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"}).bytes();

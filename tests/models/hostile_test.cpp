@@ -63,7 +63,7 @@ TEST(HostileSentencePiece, Messages) {
   expect_refusal(text_field(1, "\x0A\x7F"), "0");
   expect_refusal(text_field(2, "\x0A\x7F"), "trainer_spec");
   expect_refusal(text_field(3, "\x0A\x7F"), "normalizer_spec");
-  // Self tests (4), the denormalizer (5) and unknown fields.
+  // Self tests (4), the denormalizer (5) and unknown fields are ignored.
   EXPECT_EQ(
       checked_sentencepiece(text_field(4, "x") + piece("a") + text_field(5, "y") + text_field(9, "z"), "f")
           .bytes,

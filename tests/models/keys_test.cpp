@@ -1,4 +1,4 @@
-// A config.json key, known, of another family or unknown, has transformers' effect, is refused, or is named
+// Every config.json key, also of another family or unknown, has transformers' effect, is refused, or is named
 // in a warning.
 #include <map>
 

@@ -158,7 +158,7 @@ TEST(Specs, EveryNumberIsBounded) {
   }
 }
 
-// Quantized ones name their method at the top level.
+// Quantized checkpoints name their method at the top level.
 TEST(Specs, TopLevelKeysOfMultimodalConfigs) {
   json quantised = config_of("llava");
   quantised["quantization_config"] = {{"quant_method", "aqlm"}};

@@ -9,7 +9,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// Ids, texts, and the decoding of random ids.
+// Compares ids, texts, and the decoding of random ids.
 void check(const Tokenizer& tokenizer, const json& golden, const std::vector<std::string>& texts,
            const std::string& name) {
   ASSERT_EQ(golden.at("ids").size(), texts.size());

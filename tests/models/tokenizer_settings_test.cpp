@@ -114,7 +114,7 @@ TEST(TokenizerSettings, SpecialTokensEqualTransformers) {
   }
 }
 
-// They act like tokens named in the files.
+// Default tokens act like tokens named in the files.
 TEST(TokenizerSettings, AClassesDefaultTokensApply) {
   const TempFolder dir;
   const json files = {{kConfig, {{"tokenizer_class", "Qwen2Tokenizer"}}}};

@@ -14,7 +14,7 @@ namespace simt {
 // Time of an access; a write belongs to its block's next fence.
 struct BlockClock {
   uint32_t launch = 0, block = 0;
-  uint32_t fences = 0;  // of this block
+  uint32_t fences = 0;
 };
 
 void begin_launch(bool early, size_t threads_per_block);

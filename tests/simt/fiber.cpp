@@ -94,7 +94,7 @@ Fiber::Fiber() {
   mapped_ = size_ + page;
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping_ == MAP_FAILED) throw std::bad_alloc();
-  mprotect(mapping_, page, PROT_NONE);  // guard page below the stack
+  mprotect(mapping_, page, PROT_NONE);
   stack_ = static_cast<char*>(mapping_) + page;
 }
 

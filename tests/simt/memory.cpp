@@ -32,7 +32,7 @@ struct Allocation {
 
 struct Device {
   std::map<const char*, Allocation> allocations;
-  std::map<const char*, size_t> freed;  // sizes
+  std::map<const char*, size_t> freed;
   std::deque<const char*> freed_order;
   size_t freed_bytes = 0;
   size_t total = size_t{16} << 30;
@@ -47,7 +47,7 @@ struct Device {
   };
   Found recent[4];
   unsigned oldest = 0;
-  Found* last = recent;  // newest
+  Found* last = recent;
 };
 thread_local int t_device = 0;
 

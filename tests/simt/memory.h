@@ -28,7 +28,6 @@ size_t device_bytes();
 size_t device_bytes_used();
 int64_t device_allocations();
 
-// [address, address + bytes) touches / lies inside a device allocation.
 bool touches_device(const void* address, size_t bytes);
 bool inside_device(const void* address, size_t bytes);
 
@@ -53,7 +52,6 @@ void* shared_allocate(size_t bytes);
 void shared_free_all();
 size_t shared_bytes_used();
 bool touches_shared(const void* address, size_t bytes);
-// Records an access and returns its error, or "".
 std::string record_shared(const void* address, size_t bytes, Access access, const Clock& clock);
 
 }  // namespace simt

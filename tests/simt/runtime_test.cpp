@@ -38,7 +38,7 @@ TEST(CudaMachine, WithoutGraphsLaunchesRunOneByOne) {
   }
 }
 
-// All but a list's first, unless disabled.
+// Launches after a list's first start early, unless disabled.
 TEST(CudaMachine, LaunchesStartEarly) {
   for (const char* setting : {"1", "0"}) {
     setenv("LARIAT_PDL", setting, 1);
@@ -88,7 +88,6 @@ TEST(CudaMachine, MemoryOfAnotherDeviceIsRefused) {
   EXPECT_THROW(first.synchronize(), simt::Fault);
 }
 
-// Tables use permanent memory.
 TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
   constexpr int64_t kMany = 65, kDeep = 32, kNarrow = 16;
   CudaBackend backend;

@@ -219,7 +219,7 @@ void run_block() {
   shared_free_all();
 }
 
-// Outside the thread's stack.
+// Checks memory outside the thread's stack.
 void check_memory(const Thread& t, const void* address, size_t bytes, Access access) {
   const Inside inside;
   if (touches_shared(address, bytes)) {

@@ -95,8 +95,8 @@ const Lanes& exchange(const char* what, unsigned mask, const void* payload, size
 unsigned lane_id();
 [[noreturn]] void fault(const std::string& what);  // ends the launch
 [[noreturn]] void fault_outside_mask(const char* what);
-bool in_kernel();                            // false inside these functions
-unsigned thread_index();                     // in its block
+bool in_kernel();  // false inside these functions
+unsigned thread_index();
 void wait_for_launches();                    // kernels/cuda/launch.h
 void expect_allocated(const void* address);  // for a prefetch
 

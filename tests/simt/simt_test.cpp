@@ -11,7 +11,7 @@
 namespace simt {
 namespace {
 
-// Repeats a failed run.
+// Prints the settings that repeat a failed run.
 class SaySettings : public testing::Environment {
   void TearDown() override {
     if (testing::UnitTest::GetInstance()->Failed()) std::printf("simt: run with %s\n", settings().c_str());
@@ -20,7 +20,7 @@ class SaySettings : public testing::Environment {
 [[maybe_unused]] const testing::Environment* const g_say_settings =
     testing::AddGlobalTestEnvironment(new SaySettings);
 
-// Fault or wrong result, "" if the kernel completes.
+// Returns the fault or wrong result, "" if the kernel completes.
 std::string outcome(Bug bug, Order with) {
   const Order before = order();
   set_order(with);

@@ -3,8 +3,8 @@
 //   soak MODEL_DIR SECONDS
 //
 // Rounds are equal: prompts of many lengths on sequences that are reset, dropped and forked, under a dynamic
-// scaling, so that all sets of RoPE frequencies, caches and scratch sizes occur. After the first rounds,
-// memory at the end of a round may change by at most 1 %.
+// scaling, so that all RoPE frequencies, caches and scratch sizes occur. After the first rounds, a round may
+// change memory by at most 1 %.
 #include <malloc.h>
 
 #include <algorithm>

@@ -57,7 +57,7 @@ TEST(Bench, NamesTheComputedLogits) {
 }
 
 TEST(Bench, ReportsTheRerotationsOfADynamicScale) {
-  // Trained at 512 tokens: of four scale steps per octave, the second begins at 609.
+  // The model was trained at 512 tokens: of four scale steps per octave, the second begins at 609.
   const Json json = json_of(
       run_lariat(kBench + "--rope-scaling dynamic --rope-factor 4 --prompt 0 --gen 8 --depth 605 --reps 1"));
   const Json& rerotations = json["results"][0]["rerotations"];

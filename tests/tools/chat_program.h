@@ -10,7 +10,7 @@ inline constexpr const char* kTemplate =
     "%}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
 
-// The last message is the user's; without BOS.
+// The last message is the user's; BOS is missing.
 inline std::string rendered(const std::vector<std::string>& messages, const std::string& end = "</s>") {
   std::string text;
   for (size_t i = 0; i < messages.size(); ++i)

@@ -46,7 +46,7 @@ TEST_F(ChatProgram, GenerateContinuesAContext) {
   EXPECT_EQ(more.at("prompt_tokens"), tokens.at("tokens").size());
 }
 
-// Whatever ended it: also a full context or a chat answer.
+// A text may also end at a full context or as a chat answer.
 TEST_F(ChatProgram, ATextContinuesAfterItsLastToken) {
   const std::string file = (dir_ / "context").string();
   const auto tokens = [&](const std::string& prompt, const std::string& more) {

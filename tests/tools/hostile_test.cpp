@@ -1,4 +1,4 @@
-// One clear line, without reading, allocating or waiting. See also refusals.tsv.
+// Files give one clear line and are not read, allocated or waited for. See also refusals.tsv.
 #include "tests/tools/spoiled.h"
 
 namespace lariat::test {

@@ -74,7 +74,6 @@ TEST(Inspect, ShowsAnUnsupportedModel) {
   const Outcome text = run_lariat("inspect --model " + (folder.path / "model").string());
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_TRUE(names(text.out, "runs | no | TwistForCausalLM"));
-  // A multimodal config.
   folder.put("model/config.json",
              R"({"text_config": {"num_hidden_layers": 7, "quantization_config": {"bits": 4}}})");
   const Json inner = inspected(folder.path / "model");

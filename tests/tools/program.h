@@ -32,7 +32,7 @@ inline std::filesystem::path fresh_dir() {
   return dir;
 }
 
-// arguments: shell syntax. input: standard input.
+// arguments: shell syntax. input: a file.
 inline Outcome run_lariat(const std::string& arguments, const std::filesystem::path& input = "/dev/null") {
   const TempFolder folder;
   const auto out = folder.path / "out", err = folder.path / "err";
@@ -51,7 +51,7 @@ inline Json json_of(const Outcome& outcome) {
   return Json::parse(outcome.out);
 }
 
-// One stderr line with the standard prefix; stdout is empty.
+// Expects one stderr line with the standard prefix, and no stdout.
 inline void expect_error(const Outcome& outcome, int code, std::string_view words) {
   EXPECT_EQ(outcome.code, code) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("lariat: error: ", 0), 0U) << outcome.err;

@@ -1,4 +1,4 @@
-// Rows of refusals.tsv and accepted.tsv: exit codes and the named files, options and values, never the
+// Checks exit codes and the named files, options and values of refusals.tsv and accepted.tsv, never the
 // wording.
 #include "models/io/json_fields.h"
 #include "tests/tools/spoiled.h"

@@ -57,7 +57,7 @@ TEST_F(JsonLineProgram, ScoresEachLine) {
   EXPECT_EQ(lines[1].at("id"), 7);
   EXPECT_EQ(lines[1].at("best"), 1);
   EXPECT_EQ(lines[1].at("best_per_byte"), 1);
-  // The choice's first token, but not its bytes, has the space.
+  // The space belongs to the choice's first token, but not to its bytes.
   const Json& second = lines[1].at("choices")[1];
   EXPECT_EQ(second.at("tokens")[0], 450);
   EXPECT_EQ(second.at("per_byte").get<double>(), second.at("sum").get<double>() / 11);

@@ -49,7 +49,7 @@ struct Spoiled : TempFolder {
             {"pretokenizers",
              {split, {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}});
   }
-  // Sparse; false if the file system cannot.
+  // Extends a file sparsely; false if the file system cannot.
   bool stretch(const char* name, uint64_t bytes) const {
     return ::truncate((dir / name).c_str(), static_cast<off_t>(bytes)) == 0;
   }

@@ -9,7 +9,7 @@
 namespace lariat::test {
 namespace {
 
-// transformers' (float32, float64 sums). `folder` holds model and text.
+// Compares with transformers (float32, float64 sums). `folder` holds model and text.
 void expect_golden_perplexity(const Json& golden, const std::filesystem::path& folder) {
   const std::string model = (folder / golden["model"].get<std::string>()).string(),
                     text = (folder / golden["text"].get<std::string>()).string();
@@ -68,7 +68,7 @@ TEST_F(MeasuringTest, EveryTaskReportsConsistentResults) {
                            file("passkey.html") + " --task " + task + " --haystack " + text_.string()));
     EXPECT_EQ(found["task"], task);
     ASSERT_EQ(found["results"].size(), passkey ? 4U : 2U);
-    std::map<std::string, double> recall;  // by length
+    std::map<std::string, double> recall;
     for (const Json& cell : found["results"]) {
       ASSERT_EQ(cell["answers"].size(), 2U);
       double sum = 0;
@@ -77,7 +77,7 @@ TEST_F(MeasuringTest, EveryTaskReportsConsistentResults) {
         const std::string text = answer["answer"];
         size_t held = 0;
         for (const std::string one : answer["expected"]) held += text.find(one) != std::string::npos ? 1 : 0;
-        if (passkey) held = answer["correct"] ? 1 : 0;  // another rule
+        if (passkey) held = answer["correct"] ? 1 : 0;
         EXPECT_EQ(answer["found"].size(), held) << answer;
         EXPECT_DOUBLE_EQ(answer["recall"], static_cast<double>(held) / answer["expected"].size());
         EXPECT_EQ(answer["correct"], held == answer["expected"].size());

@@ -12,7 +12,6 @@
 
 #include "tests/tools/program.h"
 
-// A program on a pseudo-terminal.
 namespace lariat::test {
 
 class Terminal {
@@ -50,7 +49,7 @@ class Terminal {
     EXPECT_EQ(write(screen_, keys.data(), keys.size()), std::ssize(keys));
   }
   void signal(int number) const { kill(pid_, number); }
-  // Ctrl-C while the program is stopped: the terminal discards unprinted output.
+  // Types Ctrl-C while the program is stopped: the terminal discards unprinted output.
   void interrupt() {
     signal(SIGSTOP);
     EXPECT_EQ(waitpid(pid_, nullptr, WUNTRACED), pid_);
@@ -80,7 +79,7 @@ class Terminal {
     return until("> ");
   }
 
-  // Exit code, or 128 + signal; rest() has the remaining output.
+  // Returns the exit code, or 128 + signal; rest() has the remaining output.
   int wait() {
     int status = 0;
     const auto deadline = std::chrono::steady_clock::now() + kPatience;

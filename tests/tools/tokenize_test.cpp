@@ -61,7 +61,7 @@ TEST_F(TokenizeMessages, VariablesAreJsonOrText) {
   EXPECT_EQ(json.at("text"), "true 2.5 \"2\" \"a=b,c\" [1, {\"k\": null}] False<|begin_of_text|>");
 }
 
-// A post-processor appends it; reported once.
+// A post-processor appends EOS; each run reports it once.
 TEST_F(TokenizeMessages, AnEosAfterAPromptIsDroppedAndReported) {
   nlohmann::json tokenizer = nlohmann::json::parse(slurp(dir_ / "tokenizer.json"));
   nlohmann::json& post = tokenizer.at("/post_processor/processors/1"_json_pointer);

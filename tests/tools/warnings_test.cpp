@@ -1,4 +1,4 @@
-// One stderr line, once; none with --quiet. accepted.tsv has other warnings.
+// Warnings are one stderr line, once; none with --quiet. accepted.tsv has other warnings.
 #include <limits>
 
 #include "tests/tools/spoiled.h"
