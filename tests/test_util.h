@@ -18,7 +18,6 @@
 
 namespace lariat::test {
 
-// A check for EXPECT_TRUE and EXPECT_FALSE.
 inline testing::AssertionResult holds(std::string_view text, std::string_view part) {
   const bool found = text.find(part) != std::string_view::npos;
   return (found ? testing::AssertionSuccess() : testing::AssertionFailure())

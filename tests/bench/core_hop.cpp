@@ -1,4 +1,4 @@
-// Nanoseconds for a cache line between two cores: 15 to 30 within a shared L3, 100 and more without. Virtual
+// Nanoseconds for a cache line between two cores: 15 to 30 within a shared L3, else 100 and more. Virtual
 // cores may move, which changes their memory bandwidth: tools/lab/peers/compare.py --probe runs around each
 // measurement.
 #include <pthread.h>

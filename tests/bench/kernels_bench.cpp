@@ -155,8 +155,8 @@ uint64_t read_all(const void* data, size_t bytes) {
   return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-// Alternates a one-row product with a read of the same bytes on equal threads. of_read: median ratio of their
-// speeds, independent of other load. The bytes exceed the caches several times.
+// Alternates a one-row product with a read of the same bytes on equal threads; they exceed the caches.
+// of_read: median ratio of their speeds, independent of other load.
 constexpr int64_t kReadBytes = int64_t{160} << 20;
 void MatmulDecodeBesideRead(benchmark::State& state) {
   const auto threads = static_cast<int>(state.range(0));

@@ -1,13 +1,12 @@
-// The common cases through all three kernels.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/op_cases.h"
 
 namespace lariat::test {
 namespace {
 
-// Decode splits q and the weights into two 16-bit terms: the error is 2^-17 of a bf16, 2^-22 of an f16 value.
-// Prefill keeps one term. Errors of a score's products are independent: for |s| up to S they sum to a small
-// part of S times the rounding, here S / 2.
+// Decode splits q and weights into two 16-bit terms: the error is 2^-17 of a bf16, 2^-22 of an f16 value.
+// Prefill keeps one term. Errors of a score's products are independent: for |s| up to S they sum to a part of
+// S times the rounding, here S / 2.
 double tolerance(const AttentionCase& c, bool fine) {
   const auto half_step = [&](DType dtype) {
     return dtype == DType::kF16    ? (fine ? 0x1p-22 : 0x1p-11)

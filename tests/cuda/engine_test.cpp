@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Layers, CudaLongPrompt,
 
 using CudaEngine = OnCuda;
 
-// bf16 products, f16 keys, bf16 values. The error may not exceed that of bfloat16 transformers.
+// bf16 products, f16 keys, bf16 values. The error may not exceed bfloat16 transformers' error.
 TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
   const auto dir = checkpoint_dir("llama_bf16");
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
@@ -115,8 +115,8 @@ TEST_F(CudaEngine, QuantizedLikeTheReference) {
   }
 }
 
-// Quantized experts with biases and clamped gates, and latent attention: read from a folder or a GGUF, or
-// quantized at load; prefilled, and decoded by recorded steps with other experts.
+// Quantized experts with biases and clamped gates, and latent attention: from a folder, a GGUF or quantized
+// at load; prefilled, then decoded by recorded steps with other experts.
 struct CodesCase {
   const char* path;
   std::optional<DType> dtype = {};
@@ -174,7 +174,7 @@ TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
   EXPECT_LE(max_abs_difference(run(*cuda_, DType::kF16), run(reference_, DType::kF16)), 2e-3);
 }
 
-// Prefill, decode and a re-rotation, greedily: one wrong logit changes every later token.
+// One wrong logit of prefill, decode or re-rotation changes every later token.
 TEST_F(CudaEngine, DemoGeneratesTheCpusTokens) {
   const std::filesystem::path dir = source_dir() / "configs" / "demo";
   const Tokenizer tokenizer = Tokenizer::load(dir);

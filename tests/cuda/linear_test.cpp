@@ -34,8 +34,8 @@ TEST_P(CudaLinear, DoesNotDependOnChunks) { check_linear_splits(*cuda_, GetParam
 
 INSTANTIATE_TEST_SUITE_P(DTypes, CudaLinear, testing::ValuesIn(linear_cases()));
 
-// Rows that are no multiple of a tile, too few to fill a block, or enough for two tiles; columns in whole
-// batches and not; rows unaligned by length or gap. (Quantized weights: quant_test.cpp.)
+// Rows that are no multiple of a tile, too few for a block, or enough for two tiles; columns in whole batches
+// and not; rows unaligned by length or gap.
 using CudaEpilogue = OnCudaWith<EpilogueCase>;
 TEST_P(CudaEpilogue, MatchesTheReference) {
   const EpilogueCase& c = GetParam();

@@ -1,5 +1,4 @@
-// Lane layouts of mma and ldmatrix vs those that NVIDIA publishes: a GPU's instructions, or the shim's C++
-// version.
+// Lane layouts of mma and ldmatrix vs NVIDIA's published layouts: a GPU's instructions, or the shim's.
 #include "kernels/convert.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/cuda/ptx_kernels.h"
@@ -8,7 +7,7 @@
 namespace lariat::test {
 namespace {
 
-// A CuTe layout: (size, stride) pairs for the lane and for its values, the first pair fastest. The sum is an
+// A CuTe layout: (size, stride) pairs for the lane and its values, the first pair fastest. The sum is an
 // index in a matrix whose first index runs fastest (ldmatrix: in the concatenated rows).
 struct FragmentMode {
   int size, stride;

@@ -1,5 +1,5 @@
-// Decode steps, recorded once and replayed at other positions, in other pages, with other work in between,
-// equal the float64 reference. A changing launch argument would replay its recorded value and fail.
+// Recorded decode steps, replayed at other positions, in other pages, after other work, equal the float64
+// reference. A changing launch argument would replay its recorded value and fail.
 #include <functional>
 #include <memory>
 #include <optional>
@@ -62,8 +62,8 @@ constexpr double kTolerance = 1e-4;
 // logits differ by 0.1 and more.
 constexpr double kF16Tolerance = 1e-2;
 
-// f32 keys use the plain kernel, f16 keys tensor cores. From 255 to 256 a page is added and the planned
-// length doubles.
+// f32 keys use the plain kernel, f16 keys tensor cores. At 256 a page is added and the planned length
+// doubles.
 TEST_F(CudaStep, RepeatsTheRecordedStepAtNewPositions) {
   for (auto [dtype, start, tolerance] : {std::tuple{DType::kF32, 5, kTolerance},
                                          {DType::kF16, 5, kF16Tolerance},

@@ -72,8 +72,7 @@ inline std::vector<AheadCase> ahead_cases() {
       {.name = "FullContext", .max_ctx = 13, .steps_ahead = 6},
       {.name = "NewPage", .sampler = drawing(), .prompt = 250, .steps_ahead = 17},
       {.name = "NewPageAndEos", .sampler = drawing(), .prompt = 250, .eos_at = 12, .steps_ahead = 11},
-      // 62 to 79 tokens with the step ahead. Dynamic scale steps at 65 and 77; exact scale at every token
-      // from 65.
+      // 62 to 79 tokens: a dynamic scale steps at 65 and 77, an exact scale at every token from 65.
       {.name = "ScaleSteps", .prompt = 60, .scaling = "dynamic-yarn", .steps_ahead = 16},
       {.name = "ScaleStepsAndStop", .prompt = 60, .stop_at = 8, .scaling = "dynamic", .steps_ahead = 6},
       {.name = "ExactScale", .prompt = 60, .scaling = "dynamic", .rope_steps = 0, .steps_ahead = 3},

@@ -10,7 +10,7 @@
 namespace lariat::test {
 namespace {
 
-// Row of every head at one position, in the layer's arrays that `which` selects: 0 keys, 1 values.
+// Row of every head at one position; which: 0 keys, 1 values.
 std::vector<std::byte> rows_at(const Session& session, const Sequence& sequence, size_t layer, int64_t place,
                                size_t which) {
   const KvLayer& of = session.pool().geometry().layers[layer];
@@ -174,7 +174,7 @@ TEST_F(Joining, RecomputesTheStartOfEachLaterPart) {
   EXPECT_GT(max_abs_difference(logits({.recompute = 5}), expected), 100 * kSumOrderTolerance);
 }
 
-// A kept BOS counts towards N. A part's pending last token is decoded, except at the very end.
+// A kept BOS counts towards N. A part's pending last token is decoded, except at the end.
 TEST_F(Joining, DropsOrKeepsTheBosOfLaterParts) {
   open("llama_gqa");
   Session session(*model_, backend_, f32_session());

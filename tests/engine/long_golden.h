@@ -8,7 +8,7 @@
 #include "tests/engine/engine_test_util.h"
 #include "tests/test_util.h"
 
-// 320 tokens (tests/golden/long.safetensors): enough for every many-token kernel of any backend.
+// 320 tokens (tests/golden/long.safetensors) reach every many-token kernel of any backend.
 namespace lariat::test {
 
 inline const std::vector<const char*> kLongNames = GoldenList::names(GoldenList::kLong);

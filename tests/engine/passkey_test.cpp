@@ -160,7 +160,7 @@ TEST_F(HayFileTest, TheTextContinuesAfterANeedleAndRepeats) {
   EXPECT_TRUE(names(long_text, "It ends here.\nSentence 0 of it"));
 }
 
-// An endless word, such as base64, is cut to the length.
+// An endless word (base64) is cut to the length.
 TEST_F(HayFileTest, AnEndlessWordIsHayToo) {
   const Tokenizer tokenizer = demo_tokenizer();
   std::string word;

@@ -139,8 +139,8 @@ TEST_F(PositionMethods, KeysFollowAChangingScale) {
   }
 }
 
-// The scale step of the length, 64 * 2^(9 / 4), brings the farthest key to the trained length, 64. The final
-// length is known: all chunks use one step.
+// The scale step of the length, 64 * 2^(9 / 4), brings the farthest key to the trained length, 64. All chunks
+// use one step, because the final length is known.
 TEST_F(PositionMethods, AutoFollowsTheLength) {
   const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   const double length = 64 * std::exp2(9.0 / 4);

@@ -127,7 +127,7 @@ TEST(Quantize, WeightsBeyondMemoryAreRefused) {
   for (const DType dtype : kTypes) EXPECT_NO_THROW(check_weight_memory(config, dtype, cpu));
   for (LayerSpec& layer : config.layers) layer.feed_forward.intermediate_size = int64_t{1} << 40;
   EXPECT_THROW(check_weight_memory(config, DType::kQ4, cpu), Error);
-  // The file's dtype stays memory-mapped, but cannot be read for every token.
+  // The file's dtype is memory-mapped, but cannot be read per token.
   EXPECT_THROW(check_weight_memory(config, config.dtype, cpu), Error);
   EXPECT_THROW(check_weight_memory(config, std::nullopt, cpu), Error);
 }

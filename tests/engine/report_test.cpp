@@ -63,8 +63,6 @@ std::string data_in(const std::string& page) {
   return page.substr(begin, page.find("</script>", begin) - begin);
 }
 
-// --- without a browser ---
-
 TEST(ReportPage, EscapesItsData) {
   const Json more = {{"</script><script>alert(1)</script>", "<!--<script>"},
                      {"quotes", "\" ' ` \\ ${x} \u2028 \x01 &lt;"},
@@ -192,8 +190,6 @@ TEST(ResultsCsv, HasOneRowPerMeasurement) {
             "growing,dynamic,,true,1024,,512,768,83.99999999999999,0.8399999999999999,100\n"
             "growing,dynamic,,true,1024,,768,1024,83.99999999999999,0.8399999999999999,100\n");
 }
-
-// --- the page ---
 
 std::string main_of(const Measurements& log) {
   const std::string page = report_page(log);

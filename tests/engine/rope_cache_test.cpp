@@ -87,7 +87,7 @@ TEST_P(DynamicCache, CountsItsRerotationsAndShrinksBack) {
 INSTANTIATE_TEST_SUITE_P(Scalings, DynamicCache, testing::Values("dynamic", "dynamic-yarn"),
                          [](const auto& test) { return test_name(test.param); });
 
-// Layers unlike Llama's. A dynamic scale does not re-rotate keys of layers with local RoPE or none.
+// Layers unlike Llama's. Keys with local RoPE or none are not re-rotated.
 class FamilyCache : public testing::TestWithParam<const char*> {};
 
 TEST_P(FamilyCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
@@ -192,8 +192,8 @@ TEST(PlacedCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
   }
 }
 
-// Table of docs/context-extension.md: relative logit error, decoding from 40 tokens to 8 times the original
-// length. 16-bit caches drift with the number of re-rotations; a stale cache is worst.
+// Table of docs/context-extension.md: relative logit error, decoding from 40 tokens to 8 L0. 16-bit caches
+// drift with the number of re-rotations; a stale cache is worst.
 TEST(Drift, Table) {
   CpuBackend backend(1);
   UnrotatedBackend unrotated(backend);

@@ -49,7 +49,6 @@ class SaturatedKeys : public FolderTest {
     if (!quiet) options.warn = [this](const std::string& line) { told_.push_back(line); };
     return Engine::open(dir_, options);
   }
-  // Tokens from `decoded` on are decoded one at a time.
   int64_t right(const Engine& engine, size_t decoded) {
     Session session = engine.session();
     return golden_argmaxes(all_logits(session, ids_, decoded));

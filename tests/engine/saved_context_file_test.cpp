@@ -94,7 +94,7 @@ TEST_F(ContextFile, IsReproducible) {
   EXPECT_EQ(slurp(dir_ / "again"), bytes_);
 }
 
-// Cuts in the header length, the header, tensors, between them, before the last byte.
+// Cuts the header length, the header, between and inside tensors, before the last byte.
 TEST_F(ContextFile, CutShortIsRefused) {
   const size_t data = 8 + header_bytes_;
   for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{100}, data - 1,

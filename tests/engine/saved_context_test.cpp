@@ -245,10 +245,9 @@ TEST_F(Context, AStaleCacheKeepsItsKeysAndIsNotSaved) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "stale"));
 }
 
-// Table of docs/saved-contexts.md: 400 tokens prefilled under one scaling, 40 more decoded under another.
-// Error of the logits relative to
-//   unrotated keys, rotated under the new scaling: equal up to rounding
-//   a new prefill under the new scaling: differs after the first layer, whose inputs are embeddings
+// Table of docs/saved-contexts.md: 400 tokens under one scaling, 40 more under another. Error of the logits
+// vs unrotated keys (equal up to rounding) and vs a new prefill under the new scaling (different after the
+// first layer, whose inputs are embeddings).
 TEST_F(Context, TableOfScalings) {
   UnrotatedBackend unrotated(backend_);
   const auto tokens = some_tokens(kSaved + kMore, model_.spec.vocab_size);

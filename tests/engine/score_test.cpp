@@ -85,8 +85,8 @@ class Score : public testing::Test {
   const Model model_;
 };
 
-// Several prefix lengths, repeated texts, a text that is another's prefix. A dynamic scale changes at 64 and
-// 77 tokens, where a shared prefix would be far off.
+// Several prefix lengths, repeated texts, a text that is another's prefix. A prefix shared across a scale
+// change, at 64 or 77 tokens, would be far off.
 TEST_F(Score, SharingPrefixesChangesNothing) {
   for (const char* scaling : {"none", "dynamic-yarn", "dynamic"}) {
     SCOPED_TRACE(scaling);

@@ -58,7 +58,7 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   EXPECT_EQ(at, 640);
   const auto ranges = growing_ranges(table);
   ASSERT_EQ(ranges.size(), 2U);
-  EXPECT_EQ(ranges[0].to, 520);  // end of 40 positions
+  EXPECT_EQ(ranges[0].to, 520);
   // The scale is 1 up to the original length: no key is stale.
   const PositionRange before{0, 480}, after = ranges[1];
   const auto ppl = [&](const char* column, const PositionRange& range) {

@@ -1,5 +1,5 @@
-// Every layer's tensors vs transformers (tools/lab/golden/trace_layers.py). For a new family, the first
-// failure names the layer and op that differ.
+// Every layer's tensors vs transformers (tools/lab/golden/trace_layers.py). The first failure of a new family
+// names the layer and op.
 #include <map>
 
 #include "kernels/reference/reference_backend.h"

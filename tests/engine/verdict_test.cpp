@@ -139,7 +139,7 @@ TEST_F(Verdicts, ErrorsComeFromBlockDifferences) {
   EXPECT_EQ(best(7), std::vector<Column>{});  // too few blocks
 }
 
-// Ranges lie at bucket ends. Curves are ratios to a base column; far worse curves stay at the edge.
+// Ranges lie at bucket ends. Curves are ratios to a base column, cut at the edge.
 TEST_F(Verdicts, AViewHasRangesAndRatios) {
   log_.plan.lengths = {100, 400};
   add_grown("none", 3);
@@ -334,7 +334,7 @@ TEST_F(Verdicts, StaleKeysOfAGrowingContextMayWin) {
   EXPECT_TRUE(sentences().empty()) << Json(sentences());
 }
 
-// The text has two contexts and 37 blocks; one block lies in both. A block counts if the range holds all its
+// The text has two contexts and 37 blocks, one of them in both. A block counts if the range holds all its
 // tokens.
 TEST_F(Verdicts, BlocksOfAGrowingContextCountWithinTheRange) {
   constexpr int64_t kHolds = 399, kText = 2 * kHolds, kBlocks = 37;

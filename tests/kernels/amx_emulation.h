@@ -27,12 +27,12 @@ class TileFault : public std::runtime_error {
 
 struct EmulatedTile {
   int rows = 0;
-  int bytes = 0;  // per row
+  int bytes = 0;
   unsigned char data[16][64] = {};
 };
 
-// c += a * b. The pairs' first values are summed from zero in order, second values likewise; both sums are
-// added to c. Subnormals are zero, whatever MXCSR says.
+// c += a * b: sums of the pairs' first values and of their second values, each from zero in order, are added
+// to c. Subnormals are zero, whatever MXCSR says.
 void add_products(EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b);
 
 class EmulatedTiles {
@@ -62,7 +62,7 @@ class EmulatedTiles {
     configured_ = false;
     for (EmulatedTile& tile : tiles_) tile = EmulatedTile();
   }
-  static bool configured() { return configured_; }  // on this thread
+  static bool configured() { return configured_; }
 
   template <int kTo>
   static void zero() {

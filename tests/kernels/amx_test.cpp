@@ -82,7 +82,7 @@ void check_splits(AmxCall multiply) {
             std::vector<float>(expected.begin() + 300 * 37, expected.begin() + 319 * 37));
 }
 
-// Streamed rows are bitwise identical to the many-row product and write only their columns.
+// A few streamed rows equal the many-row product bitwise and write only their columns.
 void check_few_rows(AmxCall multiply) {
   for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {33, 31}, {70, 420}, {257, 64}}) {
     const LinearProblem whole(kBf16, {40, n, k}, false);
@@ -109,7 +109,7 @@ void check_few_rows(AmxCall multiply) {
   }
 }
 
-// Each product of one call is bitwise identical to a separate call and writes nothing else.
+// Each product of a call equals a separate call bitwise and writes nothing else.
 void check_together(AmxCall multiply) {
   for (const LinearShape& shape : {LinearShape{9, 0, 31}, {40, 0, 200}, {530, 0, 40}}) {
     const auto [m, ignored, k] = shape;

@@ -233,8 +233,7 @@ struct AttentionData {
   }
 };
 
-// A chunk sees the cache up to its end. Output rows of a multiple of 8 elements are 16-byte aligned, as
-// CUDA's tensor cores require.
+// A chunk sees the cache up to its end. Output rows of 8 n elements are 16-byte aligned for tensor cores.
 inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c,
                                         const std::vector<int64_t>& chunks, DType out_dtype = DType::kF32) {
   const AttentionData data(c);
@@ -261,7 +260,7 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   int64_t done = 0;
   for (int64_t chunk : chunks) {
     const int64_t first = c.first_position + done;
-    std::vector<Rope> ropes;  // one per range, at shifted positions
+    std::vector<Rope> ropes;  // at shifted positions
     std::vector<KeyRange> ranges;
     for (size_t i = 0; i < std::max<size_t>(c.edges.size(), 1); i += 2) {
       ropes.emplace_back(backend, first + static_cast<int64_t>(37 * i), chunk, frequencies(c.rotary_dim),
@@ -279,9 +278,9 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
 }
 
 // A score up to S is a sum of head_dim f32 products, with an error of a few S * 2^-24: the relative error of
-// its weight, hence (times the largest |v|, 4) of the result. S is about 5 for random normals, 5 * 10^4 for
-// kHuge. The weighted sum adds a few 2^-24. A soft cap adds 8 * 2^-24 of itself: 5 (check_soft_cap), and 3
-// where the quotient is good to 2 ulp. An ALiBi bias b adds b * 2^-24, but the weight falls by exp(-b).
+// its weight, hence (times the largest |v|, 4) of the result. S is about 5 for normals, 5 * 10^4 for kHuge.
+// The weighted sum adds a few 2^-24. A soft cap adds 8 * 2^-24 of itself: 5 (check_soft_cap), and 3 where the
+// quotient is good to 2 ulp. An ALiBi bias b adds b * 2^-24, but the weight falls by exp(-b).
 inline double attention_tolerance(const AttentionCase& c) {
   const double largest_value = c.fill == Fill::kDenormal ? 4e-6 : 4.0;
   const double largest_score = c.fill == Fill::kHuge ? 5e4 : 5.0;
@@ -366,8 +365,7 @@ inline void check_attention_without_rope(Backend& backend) {
   }
 }
 
-// Shifting the rotations of queries and keys together changes nothing: the cache index masks, tables only
-// hold angles.
+// Shifting the rotations of queries and keys changes nothing: masks follow the cache index.
 inline void check_attention_is_relative(Backend& backend) {
   const int64_t n = 40, heads = 2, head_dim = 64;
   Rng rng(42);

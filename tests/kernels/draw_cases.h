@@ -51,8 +51,8 @@ inline std::vector<DrawCase> draw_cases() {
   cases.push_back({32003, all_cuts, LogitFill::kNormal, 3});
   cases.push_back({32003, plain, LogitFill::kNormal, 2});
   cases.push_back({40000, greedy, LogitFill::kCoarse, 2});
-  // Many blocks: equal values in one bin, ordered by id; nearly equal values that share a bin with thousands
-  // of others, around zero; a large vocabulary.
+  // Many blocks: equal values in one bin, ordered by id; thousands of nearly equal values in one bin, around
+  // zero; a large vocabulary.
   cases.push_back({20000, {1.0F, 12345}, LogitFill::kEqual, 3});
   cases.push_back({20000, {0.7F, 0, 0.25F, 1.0F}, LogitFill::kEqual, 1});
   cases.push_back({9000, {1.0F, 4500}, LogitFill::kNeighbours, 3});
@@ -163,7 +163,7 @@ inline void check_draw_oddities(Backend& backend) {
   EXPECT_EQ(one(three, {1.0F, 0, 0.57F}, 0.99), 0);
 }
 
-// embed reads drawn ids from device memory, in any order and mixed with other tokens: more rows than a CUDA
+// embed reads drawn ids from device memory, in any order, mixed with other tokens: more rows than a CUDA
 // launch holds, some without a finite maximum.
 inline void check_embed_of_drawn(Backend& tested, Backend& reference) {
   constexpr int64_t kRows = 20, kCols = 33, kDim = 6;

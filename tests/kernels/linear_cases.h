@@ -73,7 +73,7 @@ struct LinearProblem {
     return 8 * 0x1p-24 * magnitude;
   }
 
-  // Error in units of the tolerance. For large products the reference computes some rows, with the first and
+  // Error in units of the tolerance. The reference computes some rows of large products, also the first and
   // last.
   double worst_error(Backend& reference, const std::vector<float>& actual) const {
     const auto [m, n, k] = shape;
@@ -137,7 +137,7 @@ inline void check_linear_strides_and_bias(Backend& tested, Backend& reference, c
   }
 }
 
-// Chunked prefill equals one shot up to rounding; single rows equal rows of any small batch.
+// Chunks equal one shot up to rounding; single rows equal rows of any small batch.
 inline void check_linear_splits(Backend& tested, const LinearCase& c) {
   const LinearProblem problem(c, {66, 172, 512}, false);
   const std::vector<float> whole = problem.run(tested);

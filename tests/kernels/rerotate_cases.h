@@ -68,7 +68,7 @@ inline void check_rerotate_keys(Backend& tested, Backend& reference, const Rerot
     }
     const std::vector<double> before = frequencies(c.rotary_dim);
     std::vector<double> after = frequencies(c.rotary_dim, 20221.0);
-    for (double& f : after) f *= 0.75;  // the first pair, too
+    for (double& f : after) f *= 0.75;
     const std::vector<double> positions = axis_positions(0, c.n_positions);
     const std::vector<uint8_t> axes = axes_of(before.size(), c.interleaved);
     std::vector<void*> pages(cache.pages(), cache.pages() + capacity / kKvPage + 1);

@@ -29,8 +29,8 @@ inline std::vector<RopeTableCase> rope_table_cases() {
   return cases;
 }
 
-// The angle is a double product: its 2^-33 at position 2^20 is negligible vs the f32 rounding of cos and sin
-// (2^-25 below 1).
+// The angle is a double product: 2^-33 at position 2^20 is negligible vs the f32 rounding of cos and sin
+// (2^-25).
 inline void check_rope_table(Backend& backend, const RopeTableCase& c) {
   const std::vector<double> inv_freq = frequencies(c.rotary_dim, c.theta);
   const Rope rope(backend, c.first_position, c.count, inv_freq, false);

@@ -92,7 +92,7 @@ inline void check_norm(Backend& tested, Backend& reference, const RowCase& c, No
   expect_normed(run(tested, true), expected, kind, "norm in place");
 }
 
-// E[x^2] - E[x]^2 would lose every digit; rounding the mean to f32 already adds to the spread.
+// E[x^2] - E[x]^2 would lose every digit; a mean rounded to f32 adds to the spread.
 inline void check_norm_large_mean(Backend& tested, Backend& reference) {
   for (const RowCase& c : {RowCase{1, 3}, {2, 64}, {2, 515, DType::kBF16}, {3, 4097, DType::kF16, 3}}) {
     for (const float mean : {30.0F, -1e4F, 3e6F}) {
@@ -135,7 +135,7 @@ inline void check_add_norm(Backend& tested, Backend& reference, const RowCase& c
   }
 }
 
-// exp within 2 ulp, addition, division, product: some 5 ulp of silu. tanh gelu exponentiates a polynomial z
+// silu: exp within 2 ulp, addition, division, product, some 5 ulp. tanh gelu exponentiates a polynomial z
 // with four roundings: exp(-z), and for z < 0 the result, moves by 4 * 2^-24 |z|. erf gelu: two exponentials
 // and a ten-term polynomial, some 12 ulp. The absolute part covers results below f32's full precision.
 inline double glu_tolerance(Activation activation, double gate, double expected) {

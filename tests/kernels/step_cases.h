@@ -4,7 +4,7 @@
 #include "tests/kernels/attention_cases.h"
 #include "tests/kernels/rerotate_cases.h"
 
-// Steps with several sequences vs the reference and vs separate steps.
+// Several sequences per step vs the reference and vs separate steps.
 namespace lariat::test {
 
 struct StepCase {

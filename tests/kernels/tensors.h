@@ -15,7 +15,7 @@
 #include "kernels/convert.h"
 #include "kernels/kv_values.h"
 
-// Deterministic data, matrices in backend memory, comparisons. Memory is accessed only through Backend.
+// Deterministic data, matrices in backend memory (accessed only through Backend), comparisons.
 namespace lariat::test {
 
 // The splitmix64 generator.
@@ -29,16 +29,15 @@ class Rng {
     return z ^ (z >> 31);
   }
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }  // [0, 1)
-  // Nearly normal with variance 1: twelve uniforms from the 16-bit parts of three numbers. Drawing twelve
-  // would take half of the tests' time.
+  // Nearly normal with variance 1: twelve uniforms from the 16-bit parts of three numbers, because drawing
+  // twelve takes half of the tests' time.
   float normal() {
     constexpr uint64_t kEven = 0x0000ffff0000ffffU;
     const uint64_t a = next(), b = next(), c = next();
     const uint64_t sums =
         (a & kEven) + (a >> 16 & kEven) + (b & kEven) + (b >> 16 & kEven) + (c & kEven) + (c >> 16 & kEven);
     const uint64_t sum = (sums & 0xffffffffU) + (sums >> 32);
-    const double below =
-        static_cast<double>((a ^ b ^ c) * 0x9e3779b97f4a7c15U >> 40) * 0x1p-24;  // full float precision
+    const double below = static_cast<double>((a ^ b ^ c) * 0x9e3779b97f4a7c15U >> 40) * 0x1p-24;
     return static_cast<float>((static_cast<double>(sum) + below - 12 * 32767.5 - 0.5) * 0x1p-16);
   }
   std::vector<float> normals(int64_t n, float scale = 1.0F) {

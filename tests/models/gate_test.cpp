@@ -1,5 +1,5 @@
-// Any change of a tiny checkpoint's tensors, or of keys in the table, gives transformers 5.23's result, an
-// error or a warning.
+// Any change of a tiny checkpoint's tensors, or of listed keys, gives transformers 5.23's result, an error or
+// a warning.
 #include "models/gate.h"
 
 #include "kernels/cpu/cpu_backend.h"

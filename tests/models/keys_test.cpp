@@ -1,5 +1,4 @@
-// Every config.json key, also of another family or unknown, has transformers' effect, is refused, or is named
-// in a warning.
+// Every config.json key, also of another family or unknown, has transformers' effect, is refused or named.
 #include <map>
 
 #include "tests/models/config_cases.h"

@@ -30,7 +30,7 @@ std::vector<std::string> split_at(const std::string& text, char separator) {
   return parts;
 }
 
-// Keeps fields that differ from `base`. A second RoPE or layer kind that `base` lacks is compared with its
+// Keeps fields that differ from `base`. A second RoPE or layer kind unknown to `base` is compared with the
 // first.
 std::string changes(const std::string& text, const std::string& base) {
   const auto base_lines = split_at(base, '\n');
@@ -53,7 +53,7 @@ std::string changes(const std::string& text, const std::string& base) {
   return all;
 }
 
-// File, key and value named by a warning or error, and the following numbers, keys and class names.
+// File, key and value named by a warning or error, and later numbers, keys and class names.
 std::string essence(const std::string& line, const std::string& file) {
   EXPECT_TRUE(line.starts_with(file + ": ")) << line;
   EXPECT_EQ(line.find('\n'), std::string::npos) << line;

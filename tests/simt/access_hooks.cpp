@@ -5,8 +5,8 @@
 #include "tests/simt/simt.h"
 
 // -fsanitize=thread calls a function before every load and store. These functions, linked instead of
-// ThreadSanitizer's library, check each access of a kernel. They abort if host code in these files touches
-// device memory. AddressSanitizer builds lack SIMT_CHECKED and only answer hooks_linked().
+// ThreadSanitizer's library, check each access of a kernel; they abort if host code touches device memory.
+// AddressSanitizer builds lack SIMT_CHECKED and only answer hooks_linked().
 #ifndef SIMT_CHECKED
 namespace simt {
 bool hooks_linked() { return false; }

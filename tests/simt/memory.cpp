@@ -37,7 +37,7 @@ struct Device {
   size_t freed_bytes = 0;
   size_t total = size_t{16} << 30;
   size_t used = 0;
-  int64_t count = 0;  // ever
+  int64_t count = 0;
   // Most accesses hit recent allocations again.
   struct Found {
     const char* start = nullptr;

@@ -40,9 +40,8 @@ struct Clock {
   uint32_t warp_epoch = 0;
 };
 
-// Records a kernel's access and returns its error, or "". Blocks of a launch must not write the same bytes;
-// reading another block's write needs visibility (blocks.h). Reads before a write show in another block
-// order.
+// Records an access and returns its error, or "". Blocks of a launch must not write the same bytes; reading
+// another block's write needs visibility (blocks.h). Reads before a write show in another block order.
 std::string record_device(const void* address, size_t bytes, Access access);
 // Error of an access by a thread that has not waited for earlier launches, or "". It may read bytes that no
 // running launch wrote, and write nothing, because reads are not recorded.

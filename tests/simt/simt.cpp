@@ -399,8 +399,6 @@ void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, void (*body)(vo
   }
 }
 
-// --- checks of every access ---
-
 void check_access(const void* address, size_t bytes, Access access) {
   const Thread& t = *g.current;
   if (hooks_linked() && !t.fiber.owns_stack_byte(address)) check_memory(t, address, bytes, access);

@@ -2,9 +2,9 @@
 //
 //   soak MODEL_DIR SECONDS
 //
-// Rounds are equal: prompts of many lengths on sequences that are reset, dropped and forked, under a dynamic
-// scaling, so that all RoPE frequencies, caches and scratch sizes occur. After the first rounds, a round may
-// change memory by at most 1 %.
+// Every round uses all RoPE frequencies, caches and scratch sizes: prompts of many lengths on sequences that
+// are reset, dropped and forked, under a dynamic scaling. After the first rounds, a round may change memory
+// by at most 1 %.
 #include <malloc.h>
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// Checks exit codes and the named files, options and values of refusals.tsv and accepted.tsv, never the
-// wording.
+// Checks exit codes and named files, options and values of refusals.tsv and accepted.tsv, never the wording.
 #include "models/io/json_fields.h"
 #include "tests/tools/spoiled.h"
 

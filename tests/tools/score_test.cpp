@@ -122,7 +122,6 @@ TEST_F(JsonLineProgram, BadLinesAreNamedAndTheRestIsScored) {
   EXPECT_TRUE(names(line, "lariat: error: | lines.jsonl | 9"));
 }
 
-// Statistics of the last line.
 TEST_F(JsonLineProgram, AThousandLinesPrefillTheirPromptOnce) {
   const std::string text = slurp(kDemo / "heldout.txt").substr(0, 1500);
   std::string lines;

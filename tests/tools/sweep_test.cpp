@@ -13,7 +13,7 @@ namespace {
 void expect_golden_perplexity(const Json& golden, const std::filesystem::path& folder) {
   const std::string model = (folder / golden["model"].get<std::string>()).string(),
                     text = (folder / golden["text"].get<std::string>()).string();
-  std::map<std::string, std::vector<Json>> runs;  // by options; one run for all lengths
+  std::map<std::string, std::vector<Json>> runs;
   for (const auto& expected : golden["results"]) {
     std::string options = " --method " + expected["method"].get<std::string>();
     if (!expected["stride"].is_null()) options += " --stride " + expected["stride"].dump();
@@ -35,7 +35,7 @@ void expect_golden_perplexity(const Json& golden, const std::filesystem::path& f
     ASSERT_EQ(results.size(), expectations.size());
     for (size_t i = 0; i < results.size(); ++i) {
       for (const char* key : {"ctx", "tokens"}) EXPECT_EQ(results[i][key], expectations[i][key]);
-      Json stride = expectations[i]["stride"];  // as requested
+      Json stride = expectations[i]["stride"];
       if (!stride.is_null())
         stride = std::min(stride.get<int64_t>(), expectations[i]["ctx"].get<int64_t>() - 1);
       EXPECT_EQ(results[i]["stride"], stride);
