@@ -24,7 +24,7 @@ inline testing::AssertionResult holds(std::string_view text, std::string_view pa
          << "'" << part << "' is " << (found ? "" : "not ") << "in: " << text;
 }
 
-// `text` contains all words, separated by bars (files, options, keys, values), as whole words.
+// `text` contains all of `words`, separated by " | " (files, options, keys, values), as whole words.
 inline testing::AssertionResult names(std::string_view text, std::string_view words) {
   const auto of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   while (!words.empty()) {

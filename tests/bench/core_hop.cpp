@@ -49,7 +49,7 @@ void play(std::atomic<int>& turn, int first) {
 double seconds_per_hop(int here, int there) {
   struct alignas(128) {
     std::atomic<int> turn{-2};
-  } line;  // alone in its cache line
+  } line;  // separate cache line
   std::atomic<int>& turn = line.turn;
   std::thread other([&] {
     stay_on(there);

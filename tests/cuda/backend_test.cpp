@@ -24,7 +24,7 @@ TEST_F(CudaMemory, CopiesThereAndBack) {
   }
 }
 
-// The SIMT shim has no clock; a GPU moves more than 50 GB/s and computes more than 1 TFLOP/s.
+// The SIMT shim has no clock; a GPU exceeds 50 GB/s and 1 TFLOP/s.
 TEST_F(CudaMemory, LimitsAreMeasured) {
   const char* pretended = std::getenv("LARIAT_SIMT_SMS");
   if (pretended != nullptr && std::atoi(pretended) > 16) {

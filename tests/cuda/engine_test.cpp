@@ -76,7 +76,8 @@ TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
             max_abs_difference(float_tensor(golden, "logits_bf16"), exact));
 }
 
-// Chunks of over 16 tokens round gate and up to bf16, at most with the error of bfloat16 transformers.
+// Chunks of over 16 tokens round gate and up to bf16. bfloat16 transformers rounds more: its error is the
+// bound.
 TEST_F(CudaEngine, ChunksOfFewTokensAndAPromptAtOnce) {
   const LongCase c{"llama_gqa", DType::kBF16};
   const LongGolden golden(c);

@@ -93,7 +93,6 @@ TEST_P(LatentHeads, EqualAbsorbedAttention) {
   }
 }
 
-// One sequence spans several pages.
 TEST_P(LatentHeads, SeveralSequences) {
   const std::vector<int32_t> tokens = varied_tokens(model_, 300);
   SessionOptions options = f32_session();

@@ -9,8 +9,8 @@ namespace {
 
 struct GgufCase {
   const char* name;
-  // Config change before the conversion, for keys that GGUF or the converter lacks. It changes the golden
-  // logits.
+  // Config change before the conversion, for keys that GGUF or the converter lacks. Logits then differ from
+  // golden ones.
   const char* change = nullptr;
 };
 

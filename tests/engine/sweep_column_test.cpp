@@ -15,7 +15,7 @@ namespace {
 struct Parts {
   std::string text, scaling, method;
   bool stale;
-  std::string name;  // canonical
+  std::string name;
 };
 
 TEST(SweepColumns, HaveOneSpelling) {

@@ -27,7 +27,6 @@ class Verdicts : public testing::Test {
     for (int i = 0; i < kTokens; ++i) text_.push_back(hardness(random));
   }
 
-  // `above` on average, with separate noise per column.
   std::vector<float> losses(double above, double noise = 0.2) {
     std::normal_distribution<double> own(above, noise);
     std::vector<float> all;

@@ -145,7 +145,7 @@ inline void add_quantized_value_cases(std::vector<AttentionCase>& cases) {
 inline std::vector<AttentionCase> attention_cases() {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16;
   std::vector<AttentionCase> cases = {
-      // decode, from the first position to long contexts
+      // decode
       {1, 0, 1, 1, 64, 64},
       {1, 1, 8, 2, 64, 64},
       {1, 63, 8, 1, 64, 64, f16, bf16},

@@ -32,8 +32,8 @@ TEST(CpuLinear, ThreadsDoNotChangeABit) {
   }
 }
 
-// Rows equal single rows up to a row count, beyond it other large chunks. 3073 columns are summed in several
-// blocks.
+// Rows equal single rows up to a row count, and other large chunks beyond it. 3073 columns are summed in
+// several blocks.
 TEST(CpuLinear, RowsHaveTheBitsOfOneUpToSoMany) {
   CpuBackend cpu(2);
   for (const LinearCase& c : all_linear_cases()) {

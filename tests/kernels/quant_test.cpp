@@ -78,7 +78,7 @@ TEST(Quantize, Q8IsWithinHalfAStep) {
   }
 }
 
-// The largest weight is one end of the scale; the other end is a step short and clips.
+// The largest weight is one end of the scale; the other end is a step short and clips by up to a step.
 TEST(Quantize, Q4IsWithinHalfAStepExceptAtTheShortEnd) {
   CpuBackend cpu(1);
   const int64_t rows = 64, cols = 256;

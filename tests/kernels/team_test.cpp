@@ -111,7 +111,7 @@ TEST(Team, MembersAllocateNothing) {
   if (allocations() == 0) LARIAT_SKIP("a sanitizer has its own operator new");
   const int64_t before = allocations() - own_allocations();
   int64_t callers = 0;
-  std::thread caller([&] {  // a new team
+  std::thread caller([&] {
     run_team(3, [](int) {});
     callers = own_allocations();
   });

@@ -20,7 +20,7 @@ inline std::filesystem::path golden_file(const std::string& name) {
   return source_dir() / "tests" / "golden" / name;
 }
 
-// A golden checkpoint's config, or a minimal one of that architecture.
+// A golden checkpoint's config, or a minimal one.
 inline json config_of(const std::string& base) {
   const auto file = golden_file("checkpoints/" + base + "/config.json");
   return std::filesystem::exists(file) ? read_json(file) : json{{"architectures", {base}}};

@@ -20,7 +20,6 @@ TEST(Forms, WarnOfQuantizedActivations) {
     EXPECT_TRUE(holds(warnings[0], part));
 }
 
-// Settings files of older tools.
 TEST(Forms, SettingsComeFromTheConfigOrAFile) {
   const std::tuple<const char*, const char*, json> rows[] = {
       {"gptq", "quantize_config.json", {{"bits", 4}, {"group_size", 32}, {"desc_act", true}, {"sym", true}}},

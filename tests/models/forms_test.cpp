@@ -192,7 +192,6 @@ TEST(Forms, DamageIsOneLine) {
   }
 }
 
-// The floats have the same values.
 TEST(Forms, OddGroupsBecomeFloats) {
   const ChangedForm changed("awq", {{"group_size", 8}},
                             {{kAttention + "q_proj.scales", {{"shape", {8, 64}}}},

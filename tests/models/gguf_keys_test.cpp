@@ -73,7 +73,6 @@ TEST_F(GgufKeys, UnsupportedKeysAreRefused) {
       {"llama.rope.scaling.yarn_ext_factor", set("llama.rope.scaling.yarn_ext_factor", 0.5F)},
       {"llama.rope.scaling.type", set("llama.rope.scaling.type", "longrope")},
       {"llama.rope.scaling.type", set("llama.rope.scaling.type", "other")},
-      // Config errors name GGUF keys.
       {"qwen2.rope.scaling.factor", set("qwen2.rope.scaling.factor", 0.5F), "qwen2"},
       {"llama.attention.head_count_kv",
        [](Builder& b) {

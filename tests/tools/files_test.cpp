@@ -18,7 +18,7 @@ TEST(Files, AreInputsUnlessDeclaredAsOutputs) {
     for (const CLI::Option* option : options_of(*command)) {
       const std::string name = option->get_lnames().at(0), type = plain_type(*option);
       if (type.find("FILE") == type.npos && type.find("DIR") == type.npos) continue;
-      if (name == "svg" && type == "DIR") continue;  // receives pictures
+      if (name == "svg" && type == "DIR") continue;
       EXPECT_NE(written.contains(name), read.contains(name)) << command->get_name() << " --" << name;
       EXPECT_EQ(written.contains(name), option->get_option_text() == "written") << name;
     }

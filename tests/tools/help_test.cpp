@@ -185,7 +185,7 @@ using Words = std::vector<std::string>;
 
 TEST(Completion, OffersCommandsOptionsAndValues) {
   EXPECT_EQ(bash_offers({"pe"}), Words{"perplexity"});
-  EXPECT_EQ(bash_offers({""}).size(), commands_of(*make_app()).size() + 1);  // plus help
+  EXPECT_EQ(bash_offers({""}).size(), commands_of(*make_app()).size() + 1);
   EXPECT_EQ(bash_offers({"he"}), Words{"help"});
   EXPECT_EQ(bash_offers({"help", ""}).size(), commands_of(*make_app()).size());
   EXPECT_EQ(bash_offers({"help", "pe"}), Words{"perplexity"});

@@ -1,4 +1,5 @@
-// Files give one clear line and are not read, allocated or waited for. See also refusals.tsv.
+// Hostile files give one clear line; the program does not read, allocate or wait for them. See also
+// refusals.tsv.
 #include "tests/tools/spoiled.h"
 
 namespace lariat::test {

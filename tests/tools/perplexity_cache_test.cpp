@@ -41,7 +41,6 @@ TEST_F(PerplexityCache, ATextAfterASavedContext) {
   EXPECT_EQ(json("second.txt", load)["context_tokens"], behind["results"][0]["ctx"]);
 }
 
-// The disk is full.
 TEST_F(PerplexityCache, AFailedSaveFollowsTheResults) {
   Outcome outcome = run("first.txt", "--save-cache /dev/full --json");
   const auto printed = Json::parse(outcome.out);
