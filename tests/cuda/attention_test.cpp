@@ -15,7 +15,7 @@ double tolerance(const AttentionCase& c, bool fine) {
   };
   const double largest_value = c.fill == Fill::kDenormal ? 4e-6 : 4.0;
   const double largest_score = c.fill == Fill::kHuge ? 5e4 : 5.0;
-  const double small = c.fill == Fill::kDenormal ? 0x1p-24 : 0;  // f16 weights are multiples
+  const double small = c.fill == Fill::kDenormal ? 0x1p-24 : 0;  // f16 weights are multiples of it
   return attention_tolerance(c) +
          largest_value * (half_step(c.k_dtype) * largest_score / 2 + half_step(c.v_dtype) / 2 + small);
 }

@@ -33,7 +33,7 @@ TEST(NeedleScoring, HandMadeTranscripts) {
       {kPasskey, key, " 12345.", 0},
       {kPasskey, key, " 51234.", 0},
       {kPasskey, key, " 123 4", 0},
-      {kPasskey, key, " 7 1234", 0},
+      {kPasskey, key, " 7 1234", 0},  // the first integer counts
       {kPasskey, key, " in the grass.", 0},
       {kPasskey, key, "", 0},
       {kPasskey, key, "000", 0},

@@ -224,7 +224,7 @@ inline void check_route_oddities(Backend& tested) {
 
 struct ExpertShape {
   int64_t tokens, n_experts, n_chosen, n, k;
-  bool shared = true;  // one row of x per token
+  bool shared = true;  // one row of x per token, else per choice
   int64_t gap = 0;
 };
 

@@ -24,7 +24,7 @@ struct Blocks {
   std::unordered_map<const void*, Known> at_word;  // published by atomics
   bool early = false;
   uint64_t early_launches = 0;
-  uint32_t last_in_order = 0;  // the last launch after the end of all before
+  uint32_t last_in_order = 0;  // the last launch started after the end of all before
   std::vector<bool> waited;    // per thread of the running block
 };
 

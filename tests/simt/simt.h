@@ -26,7 +26,7 @@
 //   - a thread of an early launch ends without waiting
 // and, in files compiled with -fsanitize=thread (access_hooks.cpp):
 //   - threads of a block touch one shared byte, one writing, with no barrier in between
-//   - blocks of a launch write one byte, or one reads another's write without an order (blocks.h)
+//   - blocks of a launch write one byte, or one reads another's write, without atomics or an order (blocks.h)
 //   - a kernel reads unwritten shared memory, touches host memory, or misses an allocation
 //   - host code touches device memory
 //   - a thread that has not waited reads an earlier launch's write, or writes device memory (blocks.h)
