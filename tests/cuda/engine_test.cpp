@@ -95,7 +95,7 @@ TEST_F(CudaEngine, ChunksOfFewTokensAndAPromptAtOnce) {
   }
 }
 
-// These are the CPU's integer products in another order.
+// Integer products are the CPU's, summed in another order.
 TEST_F(CudaEngine, QuantizedLikeTheReference) {
   const auto dir = checkpoint_dir("llama_gqa");
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");

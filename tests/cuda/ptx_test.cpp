@@ -53,7 +53,7 @@ std::vector<uint32_t> packed_fragment(const FragmentLayout& layout, int values,
   return words;
 }
 
-// Register i % 4 of lane i / 4.
+// Element of the sums in register i % 4 of lane i / 4.
 size_t element_of_c(size_t i) {
   return static_cast<size_t>(kLayoutC.at(static_cast<int>(i / 4), static_cast<int>(i % 4)));
 }
@@ -99,7 +99,7 @@ class CudaPtx : public OnCuda {
   }
 };
 
-// Exact sums in any order.
+// Small integers have exact sums in any order.
 std::vector<float> small_integers(Rng& rng, size_t count) {
   std::vector<float> values(count);
   for (float& x : values) x = std::floor(rng.uniform() * 33) - 16;

@@ -33,7 +33,6 @@ TEST_P(CudaQuant, Bias) {
   }
 }
 
-// A NaN reaches the outputs that depend on it.
 TEST_P(CudaQuant, NotFinite) {
   std::vector<float> x(96, 1.0F), w(size_t{2} * 96, 1.0F);
   x[40] = INFINITY;

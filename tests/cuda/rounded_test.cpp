@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, CudaRounded,
                                          RowCase{4, 100, DType::kBF16, 4}, RowCase{3, 1000, DType::kF32, 8},
                                          RowCase{2, 4096, DType::kBF16}, RowCase{19, 2051, DType::kBF16, 3}));
 
-// Every kernel; splits merged by the last block or a separate kernel. (attention_test.cpp compares f32.)
+// Every kernel; splits merged by the last block or a separate kernel.
 std::vector<AttentionCase> rounded_attention_cases() {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16, q8 = DType::kQ8;
   return {{1, 0, 1, 1, 64, 64},

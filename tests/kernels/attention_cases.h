@@ -233,7 +233,8 @@ struct AttentionData {
   }
 };
 
-// A chunk sees the cache up to its end. Output rows of 8 n elements are 16-byte aligned for tensor cores.
+// A chunk sees the cache up to its end. Output rows of a multiple of 8 elements are 16-byte aligned for
+// tensor cores.
 inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c,
                                         const std::vector<int64_t>& chunks, DType out_dtype = DType::kF32) {
   const AttentionData data(c);

@@ -85,7 +85,7 @@ struct TiledProblem {
     }
     std::vector<float> result;
     for (int64_t row = 0; row < rows; ++row) {
-      // Tile kernels use log2, in queries too.
+      // Tile kernels use units of log2, in queries too.
       result.push_back(task.max[row] * (q_factor == 1.0F ? cpu::kLn2 : 1.0F) + std::log(task.sum[row]));
       for (int64_t i = 0; i < shape.value_dim; ++i) {
         result.push_back(task.acc[row * dim + i] / task.sum[row]);

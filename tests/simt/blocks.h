@@ -22,7 +22,7 @@ void begin_block(uint32_t block);
 const BlockClock& block_clock();
 void fence();                           // __threadfence()
 void atomic_done(const void* address);  // after any atomic
-// The running block may read what `block` wrote after `fences` fences.
+// Whether the running block may read what `block` wrote after `fences` fences.
 bool knows(uint32_t block, uint32_t fences);
 
 void thread_waits(unsigned thread);   // for all earlier launches

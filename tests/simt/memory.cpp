@@ -95,7 +95,7 @@ size_t g_shared_used = 0;
 
 bool same_warp(const Mark& mark, const Clock& clock) { return (mark.thread - 1) / 32 == clock.thread / 32; }
 
-// The marked access precedes the current one in every execution.
+// Whether the marked access precedes the current one in every execution.
 bool ordered(const Mark& mark, const Clock& clock) {
   if (mark.thread == 0 || mark.thread - 1 == clock.thread) return true;
   if (mark.block_epoch != clock.block_epoch) return true;
