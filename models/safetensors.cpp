@@ -1,5 +1,5 @@
-// Format: https://github.com/huggingface/safetensors: 8 bytes of header length (little endian), a JSON header
-// {"name": {"dtype", "shape", "data_offsets": [begin, end)}}, then the data.
+// Format (https://github.com/huggingface/safetensors): header length in 8 bytes (little endian), a JSON
+// header {"name": {"dtype", "shape", "data_offsets": [begin, end)}}, data.
 #include "models/safetensors.h"
 
 #include <fmt/format.h>
@@ -33,7 +33,6 @@ std::vector<int64_t> parse_shape(const nlohmann::json& entry, const std::string&
   return sizes;
 }
 
-// Bytes the shape needs, or an error when that overflows 64 bits.
 uint64_t bytes_for(const std::vector<int64_t>& shape, size_t element, const std::string& where) {
   uint64_t total = element;
   for (const int64_t size : shape) {
@@ -95,7 +94,7 @@ void check_overlaps(const std::vector<StoredTensor>& tensors) {
   }
 }
 
-// Bytes after the last tensor: the header is of another file, or the download is incomplete.
+// Bytes remain if the header is of another file, or the download incomplete.
 void check_end(const std::vector<StoredTensor>& tensors, std::span<const std::byte> bytes,
                uint64_t header_bytes, const std::string& name) {
   const std::byte* end = bytes.data() + 8 + header_bytes;
@@ -149,7 +148,7 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
         name, header_bytes, bytes.size()));
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
-  // The JSON parser would stop there and ignore the rest.
+  // The JSON parser would ignore the rest.
   if (text.find('\0') != std::string_view::npos)
     throw Error(name + ": a zero byte in the header; the file is damaged, download it again");
   const nlohmann::json header = parse_json(text, name + " (header)");

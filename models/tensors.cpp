@@ -79,7 +79,7 @@ void Tensors::put(StoredTensor tensor) {
                     tensor.file.string(), tensor.name));
 }
 
-// Old files may have unaligned data; vector loads and sanitizers need aligned elements.
+// Old files may have unaligned data; vector loads need aligned elements.
 void Tensors::align(StoredTensor& tensor) const {
   size_t elements = 1;
   for (const int64_t size : tensor.shape) elements *= static_cast<size_t>(size);
@@ -133,7 +133,7 @@ void Tensors::give_back(const StoredTensor& tensor, size_t first, size_t last) c
 
 void Tensors::populate(const std::set<std::string>& names,
                        const std::function<void(size_t done, size_t total)>& progress) const {
-  constexpr size_t kGap = size_t{1} << 20;  // gaps up to kGap are read too: cheaper than a new range
+  constexpr size_t kGap = size_t{1} << 20;  // reading small gaps is cheaper than a new range
   struct Range {
     const MappedFile* file;
     size_t begin, end;

@@ -2,12 +2,11 @@
 
 #include "models/families/family.h"
 
-// Families with latent attention: DeepSeek-V2 and V3 (transformers 5.23, models/deepseek_v2 and deepseek_v3)
-// and MiniCPM3 (models/minicpm3).
+// Families with latent attention: DeepSeek-V2 and V3, MiniCPM3 (transformers 5.23).
 namespace lariat {
 namespace {
 
-// Sizes of latent attention. A missing or null q_lora_rank means uncompressed queries.
+// A missing or null q_lora_rank means no query compression.
 void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   LatentSpec latent;
   const auto size = [&](const char* key, int64_t least) { return config.need_integer(key, least, 1 << 16); };
@@ -37,7 +36,7 @@ void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   }
 }
 
-// The decoder without experts. head_dim: rotated part. v_dim: default v_head_dim; 0: hidden_size / heads.
+// head_dim: rotated part. v_dim: default v_head_dim; 0: hidden_size / heads.
 ModelSpec read_with_latent(const JsonFields& config, Defaults defaults, int64_t v_dim) {
   defaults.keys.head_dim = "qk_rope_head_dim";
   if (defaults.head_dim == 0) defaults.head_dim = 64;
@@ -84,7 +83,6 @@ void read_groups(const JsonFields& config, ExpertsSpec& experts) {
     config.fail("topk_group", "these groups have fewer experts than num_experts_per_tok");
 }
 
-// All layers after the first dense ones have experts; shared experts serve every token.
 void use_shared_experts(const JsonFields& config, const ExpertDefaults& d, const ExpertsSpec& experts,
                         ModelSpec& spec) {
   if (config.integer("moe_layer_freq", 1, kMaxLayers).value_or(1) != 1)
@@ -145,7 +143,8 @@ ModelSpec read_deepseek_v3(const JsonFields& config) {
   return spec;
 }
 
-// Adds keys that GGUF files lack. Before 2025-12, files lack the groups of models with 160 or 256 experts.
+// Adds keys that GGUF files lack. Files before 2025-12 also lack the groups of models with 160 or 256
+// experts.
 void adapt_deepseek(nlohmann::json& config) {
   if (!config.contains("num_local_experts")) return;
   const nlohmann::json n = config["n_routed_experts"] = config["num_local_experts"];
@@ -163,7 +162,7 @@ void adapt_deepseek(nlohmann::json& config) {
   if (third) config["num_nextn_predict_layers"] = 0;
 }
 
-// Dense, with MiniCPM's multipliers; rotated dimensions are paired half and half.
+// Dense; rotated dimensions are paired half and half.
 ModelSpec read_minicpm3(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 73448;

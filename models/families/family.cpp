@@ -18,7 +18,7 @@ constexpr Family kFamilies[] = {
 #include "models/families/families.def"
 };
 
-// The first of a key's names in the file, else the first name.
+// Returns the first name in the file, else the first of all.
 std::string_view present_key(const JsonFields& config, std::string_view names) {
   const auto all = split(names, ' ');
   const auto there = std::ranges::find_if(all, [&](std::string_view name) { return config.has(name); });
@@ -34,7 +34,6 @@ Activation read_activation(const JsonFields& config, const Defaults& d) {
               "use another model");
 }
 
-// A positive integer under one of the names.
 int64_t read_size(const JsonFields& config, std::string_view names, int64_t hi, int64_t missing) {
   if (names.empty()) return missing;
   return config.integer(present_key(config, names), 1, hi).value_or(missing);
@@ -86,7 +85,7 @@ DType read_dtype(const JsonFields& config) {
   config.fail(key, "known: float32, float16, bfloat16");
 }
 
-// Valid token ids; others add a warning: many files write -1 for none, and larger ids never occur.
+// Ignores invalid ids with a warning: many files write -1 for none, and larger ids never occur.
 std::vector<int32_t> read_ids(const JsonFields& config, const char* key, ModelSpec& spec) {
   std::vector<int32_t> ids;
   bool ignored = false;

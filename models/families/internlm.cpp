@@ -1,7 +1,6 @@
 #include "models/families/family.h"
 
-// InternLM 1, 2 and 2.5: Llamas with other names (configuration_internlm.py, modeling_internlm.py,
-// configuration_internlm2.py and modeling_internlm2.py).
+// InternLM 1, 2 and 2.5: configuration_*.py and modeling_*.py of the published files.
 namespace lariat {
 namespace {
 
@@ -16,7 +15,7 @@ Defaults internlm_defaults() {
 
 }  // namespace
 
-// Biases in all four attention projections. `rotary` describes the RoPE: "origin", or "dynamic" (default).
+// `rotary` describes the RoPE: "origin", or "dynamic" (default).
 ModelSpec read_internlm(const JsonFields& config) {
   Defaults defaults = internlm_defaults();
   defaults.keys.n_kv_heads = "";

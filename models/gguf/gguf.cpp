@@ -13,13 +13,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An opened model, and the memory that its texts point into.
 struct Opened {
   GgufFile file;
   std::shared_ptr<const Tensors> tensors;
 };
 
-// Other files of a split model, by llama.cpp's naming pattern.
+// Lists the other files of a split model, named as by llama.cpp.
 std::vector<fs::path> other_parts(const GgufFile& first) {
   constexpr int64_t kMostParts = 1000;
   const int64_t count = first.integer("split.count").value_or(1), no = first.integer("split.no").value_or(0);
@@ -51,7 +50,6 @@ GgufFile parse(const MappedFile& mapped, const fs::path& path) {
   return parse_gguf({mapped.data(), mapped.size()}, path);
 }
 
-// Tensors of one file, renamed with the first file's metadata.
 std::vector<StoredTensor> named(const GgufFile& first, GgufFile part) {
   part.metadata = first.metadata;
   return gguf_tensors(part);

@@ -10,18 +10,18 @@
 #include "kernels/error.h"
 #include "models/gguf/gguf_model.h"
 
-// Keys, defaults: llama.cpp, src/llama-arch.cpp, src/llama-model.cpp, src/models. Omissions: conversion/*.py.
+// llama.cpp: keys and defaults: src/llama-arch.cpp, src/llama-model.cpp, src/models; omissions:
+// conversion/*.py.
 namespace lariat {
 namespace {
 
 using Json = nlohmann::json;
 
-// True for latent attention (DeepSeek): the rotated dimensions of a head are a separate part.
+// True for DeepSeek: the rotated dimensions of a head are separate.
 bool is_latent(const GgufFile& file) {
   return file.metadata.contains(gguf_architecture(file) + ".attention.kv_lora_rank");
 }
 
-// Converts the metadata of one architecture to a config.
 class Config {
  public:
   explicit Config(const GgufFile& file)
@@ -34,7 +34,7 @@ class Config {
     windows();
     if (has("expert_count") && size("expert_count", 0) > 0) experts();
     if (is_latent(file_)) latent();
-    // Ignored: keys of training, file layout or other uses, and yarn's keys under another scaling.
+    // Ignores keys of training, file layout or other uses, and yarn's keys under another scaling.
     gguf_add_unread(
         file_, arch_ + ".",
         "vocab_size tensor_data_layout pooling_type rope.scaling.finetuned rope.scaling.yarn_attn_factor "
@@ -83,7 +83,6 @@ class Config {
       file_.fail(key("attention.value_length"), "values of another size than keys are not supported");
   }
 
-  // Dtype of the matrices, if all have the same.
   const char* dtype() const {
     const auto all = [&](std::string_view type) {
       return std::ranges::all_of(
@@ -100,7 +99,7 @@ class Config {
     for (const std::string_view role : {"eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"}) {
       if (const auto id = gguf_token_id(file_, role)) ends.insert(*id);
     }
-    // Files do not name all end tokens; llama.cpp also checks the tokens' texts.
+    // llama.cpp also finds end tokens by their texts.
     std::map<std::string_view, int64_t> known;
     const std::vector<std::string_view> texts = file_.strings("tokenizer.ggml.tokens");
     for (size_t i = 0; i < texts.size(); ++i) {
@@ -115,7 +114,6 @@ class Config {
     if (!ends.empty()) json_["eos_token_id"] = ends;
   }
 
-  // Values of an F32 vector among the tensors.
   std::vector<double> floats(const char* name) const {
     const StoredTensor* tensor = file_.tensor(name);
     std::vector<double> values;
@@ -165,7 +163,7 @@ class Config {
       if (type != "none")
         file_.fail(key("rope.scaling.type"), "conflicts with rope_freqs.weight; remove one of them");
       if (Json llama3 = llama3_scaling(divisors); !llama3.empty()) return llama3;
-      // Another scaling: divisors of the frequencies for any length.
+      // Another scaling: divisors for any length.
       return {{"rope_type", "longrope"}, {"short_factor", divisors},
               {"long_factor", divisors}, {"factor", 1.0},
               {"attention_factor", 1.0}, {"original_max_position_embeddings", context_}};
@@ -202,7 +200,7 @@ class Config {
           std::pair("yarn_attn_factor", "attention_factor")}) {
       if (const auto value = file_.number(key(std::string("rope.scaling.") + name))) scaling[to] = *value;
     }
-    // DeepSeek: the published models have one value for both.
+    // The published models have one value for both.
     if (const double log = number("rope.scaling.yarn_log_multiplier", 0.0); log != 0.0)
       scaling["mscale"] = scaling["mscale_all_dim"] = std::round(log * 1e7) / 1e6;
   }
@@ -212,7 +210,7 @@ class Config {
     const std::string pattern = key("attention.sliding_window_pattern");
     const auto found = file_.metadata.find(pattern);
     const std::vector<int64_t> given = file_.integers(pattern);
-    if (window == 0) return;  // no layer has a window
+    if (window == 0) return;
     json_["sliding_window"] = window;
     if (found == file_.metadata.end()) return;
     if (found->second.array && std::ssize(given) < n_layers_)

@@ -18,7 +18,6 @@ namespace {
 
 bool is_stdin(const std::filesystem::path& file) { return file == "-"; }
 
-// Reads the rest of `in`; errors name `name`.
 std::string read_all(std::istream& in, const std::string& name, uint64_t max_bytes) {
   std::string text;
   char chunk[1 << 16];

@@ -16,7 +16,7 @@
 namespace lariat {
 namespace {
 
-// Largest value: sums of a few are still valid positions.
+// Sums of a few are still valid positions.
 constexpr int64_t kMostValue = KeyEdge::kUnbounded / 8;
 constexpr double kMostTemperature = 100;
 constexpr std::string_view kTemperature = "temperature=";
@@ -45,7 +45,6 @@ const PositionRow& row_named(std::string_view name, std::string_view text) {
   return *row;
 }
 
-// Parses "key=value" into `values`.
 void read_value(const PositionRow& row, std::string_view part, std::string_view text,
                 std::vector<std::optional<int64_t>>& values) {
   const size_t equals = std::min(part.find('='), part.size());
@@ -70,8 +69,8 @@ void read_value(const PositionRow& row, std::string_view part, std::string_view 
   }
 }
 
-// Depends on the token's position, not on the text so far, hence not on steps: as for Llama 2 in ReRoPE, as
-// YaRN on queries and keys, or a constant.
+// Depends on the token's position only, hence not on steps: as for Llama 2 in ReRoPE, as YaRN on queries and
+// keys, or a constant.
 std::function<double(int64_t, double)> read_temperature(std::string_view given, int64_t trained,
                                                         std::string_view text) {
   const double l0 = std::max(static_cast<double>(trained), 2.0);

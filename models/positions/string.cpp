@@ -19,8 +19,8 @@ constexpr int64_t kStringWindow = 128;
 
 }  // namespace
 
-// STRING (arXiv 2410.18745). Shift: a third of the trained length, as in the paper, or enough to keep the
-// longest sequence's distances below that length.
+// STRING (arXiv 2410.18745). Shift: a third of the trained length, as in the paper, or enough to keep all
+// distances below that length.
 PositionRow string_row() {
   return {"string",
           {{"shift",

@@ -1,4 +1,4 @@
-// vllm-project/compressed-tensors 0.20 and before: compressors/ and quantization/.
+// vllm-project/compressed-tensors up to 0.20: compressors/ and quantization/.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 namespace lariat {
 namespace {
 
-// Weight settings of the config's groups of modules.
 struct Groups {
   std::vector<int64_t> sizes, block;
 };

@@ -37,14 +37,14 @@ Settings settings_of(const Quantized& quantized, const std::string& module) {
   return settings;
 }
 
-// Index of "switch_mlp." (gpt-oss: "experts.") in the name of stacked experts; npos for any other tensor.
+// Index of "switch_mlp." or "experts." (gpt-oss) in the name of stacked experts, else npos.
 size_t find_stack(const std::string& module, const StoredTensor& tensor) {
   if (tensor.shape.size() != 3) return std::string::npos;
   const size_t at = std::min(module.find(".switch_mlp."), module.find(".experts."));
   return at == std::string::npos ? at : at + 1;
 }
 
-// Name of a module's weight; for stacked experts, the name of single experts without index.
+// Weight name; for stacked experts, the name of single experts without index.
 std::string weight_name(const std::string& module, size_t at) {
   if (at == std::string::npos) return module + ".weight";
   std::string last = module.substr(module.find('.', at) + 1);

@@ -14,7 +14,7 @@
 namespace lariat {
 namespace {
 
-// Largest group size of a Grouping whose inputs share a scale; 0: none.
+// Largest group size whose inputs share a scale; 0: none.
 int64_t size_within(int64_t group, int64_t cols) {
   if (group >= cols) return 128;
   for (const int64_t size : {128, 64, 32}) {
@@ -23,7 +23,6 @@ int64_t size_within(int64_t group, int64_t cols) {
   return 0;
 }
 
-// Floats of a weight with unsupported groups.
 HostWeight floats_of(const GroupedWeight& weight) {
   const auto read = [weight, form = WeightFormat(weight.width, weight.grouping)](int64_t row,
                                                                                  const CodeRow& to) {

@@ -114,7 +114,7 @@ void Bpe::index_units(const std::string& file) {
 }
 
 // A text without a pre-tokenizer (Llama 2) is one long word. It may be cut between two characters that are
-// adjacent in no token: no merge crosses the cut, and both sides are encoded separately.
+// adjacent in no token: no merge crosses the cut.
 void Bpe::index_joints() {
   const bool all_bytes = std::all_of(bytes_.begin(), bytes_.end(), [](int32_t id) { return id >= 0; });
   if (!spec_.byte_fallback || !all_bytes || spec_.ignore_merges) return;
@@ -188,10 +188,10 @@ void Bpe::encode_piece(std::string_view piece, BpeScratch& s, std::vector<int32_
   s.ids_.insert(s.ids_.end(), s.units_.begin(), s.units_.end());
 }
 
-// Initial units: bytes or characters. A unit without id becomes <0xNN>s, the unknown token or nothing.
+// A unit (byte or character) without id becomes <0xNN>s, the unknown token or nothing.
 void Bpe::to_units(std::string_view piece, std::vector<int32_t>& units) const {
   units.clear();
-  bool unknown_open = false;  // a pending unknown token
+  bool unknown_open = false;
   const auto close_unknown = [&] {
     if (unknown_open) units.push_back(unk_id_);
     unknown_open = false;

@@ -26,7 +26,7 @@ constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
   throw Error(fmt::format("{}: line {}: {}", file, failure.line, what));
 }
 
-// A "chat_template": a string, or several named ones.
+// "chat_template": a string, or several named ones.
 std::optional<std::string> template_text(const Json& object, const std::string& file) {
   const auto at = object.find("chat_template");
   if (at == object.end() || at->is_null()) return std::nullopt;
@@ -63,7 +63,7 @@ ordered_json prepared(const ordered_json& messages) {
   return out;
 }
 
-// Template of the tokenizer's class; nullptr: none.
+// nullptr: the tokenizer's class has no template.
 const char* template_in_code(const ModelTexts& texts) {
   const Json declared = object_of(texts, "tokenizer_config.json").value("tokenizer_class", Json(""));
   const auto* known = tok::find_class(texts, declared.is_string() ? declared.get<std::string>() : "");

@@ -30,7 +30,7 @@ void place(Pipeline& pipeline, int32_t id, const std::string& text, bool special
   }
 }
 
-// Calls see(text, id, true for a control piece) for each token of the vocabulary.
+// Calls see(text, id, true for a control piece).
 template <class See>
 void each_token(const Pipeline& pipeline, const See& see) {
   if (pipeline.bpe) {
@@ -41,8 +41,8 @@ void each_token(const Pipeline& pipeline, const See& see) {
   }
 }
 
-// Sizes the table by id. Ids may go up to twice the number of tokens plus a gap (padded vocabularies have
-// gaps of some thousands): a huge id in a small file must not make a huge table.
+// Ids may go up to twice the number of tokens plus a gap (padded vocabularies have gaps of some thousands): a
+// huge id in a small file must not make a huge table.
 void make_room(Pipeline& pipeline) {
   constexpr size_t kMaxGap = size_t{1} << 19;
   size_t count = 0;

@@ -13,10 +13,9 @@
 namespace lariat::tok {
 namespace {
 
-// Limits on backtracking and lookahead: a hostile pattern must end. A normal split takes less than
-// kUsualSteps steps and kUsualWindow bytes of lookahead; only runs of thousands of spaces or letters need
-// more, and are then consumed at once. Additional work is charged to the text's budget, linear in its bytes.
-// (PCRE2's match limit does not count characters inside a repeat.)
+// Limits on backtracking and lookahead: a hostile pattern must end. Only runs of thousands of spaces or
+// letters take more than kUsualSteps steps and kUsualWindow bytes of lookahead. Additional work is charged to
+// the text's budget, linear in its bytes. (PCRE2's match limit does not count characters inside a repeat.)
 constexpr uint64_t kUsualSteps = 10'000, kStepsPerByte = 64, kMostSteps = 20'000'000;
 constexpr size_t kUsualWindow = 1024;
 constexpr uint32_t kHeapLimitKib = 256 << 10;

@@ -12,15 +12,13 @@ namespace lariat::tok {
 namespace {
 
 using Warnings = std::vector<std::string>;
-constexpr size_t kMaxContentBytes = 256;  // of a Replace or Prepend
-constexpr size_t kMaxSteps = 32;          // per chain of components
+constexpr size_t kMaxContentBytes = 256;
+constexpr size_t kMaxSteps = 32;
 
-// Name of a member in errors.
 std::string where(const JsonFields& fields, std::string_view key) {
   return fmt::format("{}: key '{}'", fields.file(), fields.path(key));
 }
 
-// Reads the name under `key`, which must be one of `supported`.
 std::string read_name(const JsonFields& fields, const char* key,
                       std::initializer_list<std::string_view> supported) {
   std::string name = fields.need_string(key);
@@ -29,7 +27,6 @@ std::string read_name(const JsonFields& fields, const char* key,
               fmt::format("'{:.60}' is not supported; lariat knows {}", name, fmt::join(supported, ", ")));
 }
 
-// Reads the "type" of a component to be appended to `steps`.
 template <typename Step>
 std::string read_type(const JsonFields& fields, const std::vector<Step>& steps,
                       std::initializer_list<std::string_view> supported) {
@@ -151,10 +148,10 @@ void read_pre_tokenizer(const JsonFields& fields, std::vector<PreTokenizeStep>& 
   warn_of_unread(fields, "str_rep trim_offsets", warnings);
 }
 
-// Ids of a TemplateProcessing's "single" before the text (appended to `before`) and after it.
+// Ids of a TemplateProcessing's "single" before and after the text.
 void read_template(const JsonFields& fields, std::vector<int32_t>& before, std::vector<int32_t>& behind) {
   const JsonFields special = fields.need_object("special_tokens");
-  bool passed = false;  // past the text
+  bool passed = false;
   for (const JsonFields& part : fields.need_objects("single")) {
     if (part.present("Sequence")) {
       passed = true;
@@ -324,7 +321,7 @@ void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline) {
     token.id = static_cast<int32_t>(fields.need_integer("id", 0, kMaxId - 1));
     add_token(pipeline, std::move(token));
   }
-  // Ignores padding and truncation, settings of the program that wrote the file, except the padding token.
+  // Ignores settings of the program that wrote the file, except the padding token.
   if (const nlohmann::json* padding = root.find("padding"); padding != nullptr && padding->is_object()) {
     const auto token = padding->find("pad_token");
     if (token != padding->end() && token->is_string()) pipeline.own_roles["pad_token"] = *token;

@@ -10,8 +10,7 @@
 namespace lariat::tok {
 namespace {
 
-// Keys of tokenizer_config.json that change no id: file locations, defaults of callers (lengths, padding,
-// truncation), clean-up after decoding (never for BPE), and keys of models/text/chat_template.cpp.
+// Keys that change no id, and keys of models/text/chat_template.cpp.
 constexpr std::string_view kHarmless =
     "backend chat_control_tokens chat_template clean_up_tokenization_spaces device_map errors from_slow "
     "init_inputs is_local local_files_only max_len max_length merges_file model_input_names model_max_length "
@@ -51,8 +50,7 @@ AddedToken read_special(const nlohmann::json& value, const JsonFields& fields, c
   return token;
 }
 
-// Reads bos_token, image_token and other keys ending in _token with a token, and the lists of special tokens,
-// which may be objects of names and tokens.
+// Reads keys ending in _token, and the lists of special tokens, which may be objects of names and tokens.
 void read_named(const JsonFields& fields, TokenizerSettings& settings) {
   const auto add = [&](const std::string& name, const nlohmann::json& value, const std::string& path,
                        bool is_role) {
