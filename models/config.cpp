@@ -124,7 +124,7 @@ ConfigRope load_rope(const ModelTexts& texts) {
   }
   if (!family->has_rope) {
     json.fail(json.has("architectures") ? "architectures" : "model_type",
-              "the model uses ALiBi, a bias by distance; it has no RoPE to show");
+              "the model has ALiBi and no RoPE to show; use another model");
   }
   ModelSpec spec = family->read(json);
   result = {spec.rope(), spec.query_scale, spec.position_method, std::move(spec.warnings)};

@@ -83,7 +83,7 @@ fs::path snapshot_in(const fs::path& dir) {
 [[noreturn]] void refuse_file(const fs::path& file) {
   const fs::path folder = file.has_parent_path() ? file.parent_path() : ".";
   refuse(file, "is a file; give its folder, " + folder.string() +
-                   ", which has to hold config.json, the weights as *.safetensors and the tokenizer");
+                   ", with config.json, *.safetensors and the tokenizer");
 }
 
 }  // namespace

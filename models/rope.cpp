@@ -199,15 +199,15 @@ std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
     return needs("factor", "expected a number from 1 to 1000000");
   if (rope.original_ctx < 1) return needs("original_max_position_embeddings", "expected a positive integer");
   if ((rope.type == RopeType::kNtk || rope.type == RopeType::kDynamic) && rope.exponent_dim() < 3)
-    return needs("rope_type", "NTK scaling needs at least 3 rotary dimensions");
+    return needs("rope_type", "NTK scaling needs at least 3 rotary dimensions; use another type");
   if (rope.odd && is_yarn(rope.type)) {
     return needs("partial_rotary_factor", "rotates " + std::to_string(rope.exponent_dim()) + " of " +
                                               std::to_string(rope.head_dim) +
-                                              " dimensions; YaRN needs an even number");
+                                              " dimensions; expected an even number for YaRN");
   }
   if (rope.type == RopeType::kProportional &&
       rope.partial_rotary_factor * static_cast<double>(rope.head_dim) < 2.0)
-    return needs("partial_rotary_factor", "no pair of the head would rotate");
+    return needs("partial_rotary_factor", "expected at least one rotated pair");
   if (rope.type == RopeType::kLlama3 && rope.low_freq_factor <= 0.0)
     return needs("low_freq_factor", "expected a number above 0");
   if (rope.type == RopeType::kLlama3 && rope.high_freq_factor <= rope.low_freq_factor)

@@ -31,7 +31,7 @@ void check_sections(const JsonFields& object, const RopeDefaults& defaults) {
        object.integers("mrope_section", 0, kMaxPositions).value_or(std::vector<int64_t>{}))
     pairs += section;
   if (pairs != 0 && 2 * pairs != defaults.head_dim)
-    object.fail("mrope_section", "the sections have " + counted(pairs, "pair") + ", and a head has " +
+    object.fail("mrope_section", "the sections have " + counted(pairs, "pair") + "; expected " +
                                      std::to_string(defaults.head_dim / 2));
 }
 
@@ -48,7 +48,7 @@ RopeType parse_type(const JsonFields& object, const RopeDefaults& defaults) {
     // Phi-3's first files name longrope "su", and earlier "yarn" (configuration_phi3.py).
     if (*name == "su" || (*name == "yarn" && object.has("short_factor"))) return RopeType::kLongRope;
     if (const auto type = find_rope_type(*name)) return *type;
-    object.fail(key, "known types: " + known_rope_types());
+    object.fail(key, "expected one of " + known_rope_types());
   }
   // transformers would silently take an object without a type for "default".
   for (const char* hint : {"factor", "short_factor", "long_factor", "low_freq_factor"}) {
@@ -126,7 +126,8 @@ std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeD
       first = rope;
       first_name = name;
     } else if (*first != rope) {
-      object.fail(name, "differs from \"" + first_name + "\"; one RoPE for all layers is supported");
+      object.fail(name, "differs from \"" + first_name +
+                            "\", and only one RoPE for all layers is supported; use another model");
     }
   }
   if (!first) return std::nullopt;
@@ -191,7 +192,8 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeDefaults& def
     rope.attention_factor = object.number("attention_factor", 1e-6, 1e6);
   }
   const auto need = [&](const char* key) {
-    if (!object.has(key)) object.fail(key, std::string(name_of(rope.type)) + " scaling needs it");
+    if (!object.has(key))
+      object.fail(key, std::string(name_of(rope.type)) + " scaling needs it; add the key");
     return key;
   };
   if (rope.type == RopeType::kLlama3) {
@@ -269,7 +271,8 @@ std::vector<RopeScaling> read_layered_rope(const JsonFields& config, const RopeD
   std::vector<RopeScaling> ropes{read(full, "full_attention", read_theta(config, defaults.theta)),
                                  read(sliding, "sliding_attention", local_theta)};
   if (ropes.back().depends_on_length())
-    config.fail("rope_parameters", "a length-dependent RoPE for sliding_attention is not supported");
+    config.fail("rope_parameters",
+                "a length-dependent RoPE for sliding_attention is not supported; use another model");
   return ropes;
 }
 

@@ -29,7 +29,7 @@ HostWeight transposed(const HostWeight& from) {
 
 void check_quantizes(const Backend& backend, DType dtype, const char* instead) {
   if (!is_quantized(dtype) || backend.traits().quantizes) return;
-  throw Error("weights in " + std::string(name_of(dtype)) + " do not run on " + backend.name() +
+  throw Error("`device`: weights in " + std::string(name_of(dtype)) + " do not run on " + backend.name() +
               " yet; use `device` cpu, or " + instead);
 }
 

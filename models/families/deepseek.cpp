@@ -16,12 +16,12 @@ void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   latent.nope_dim = size("qk_nope_head_dim", 1);
   latent.v_dim = config.integer("v_head_dim", 1, 1 << 16).value_or(v_dim);
   if (latent.rope_dim + latent.kv_rank > kMaxHeadDim) {
-    config.fail("kv_lora_rank", "a cached row, rotated part included, may have up to " +
+    config.fail("kv_lora_rank", "expected a cached row, rotated part included, of at most " +
                                     std::to_string(kMaxHeadDim) + " values");
   }
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     if (config.boolean(key).value_or(false))
-      config.fail(key, "biases are not supported in this architecture; no published model has them");
+      config.fail(key, "biases are not supported in this architecture; use a model without biases");
   }
   const AttentionSpec& first = spec.layers.front().attention;
   if (first.n_kv_heads != first.n_heads)
@@ -47,14 +47,15 @@ ModelSpec read_with_latent(const JsonFields& config, Defaults defaults, int64_t 
     rope_object(config).fail("mscale_all_dim", "not supported with " + type + "; remove the key");
   if (v_dim == 0 && !config.has("v_head_dim") &&
       spec.hidden_size % spec.layers.front().attention.n_heads != 0)
-    config.fail("num_attention_heads", "does not divide hidden_size, and there is no v_head_dim");
+    config.fail("num_attention_heads", "does not divide hidden_size; set v_head_dim");
   read_latent(config, v_dim > 0 ? v_dim : spec.hidden_size / spec.layers.front().attention.n_heads, spec);
   return spec;
 }
 
 void expect_word(const JsonFields& config, const char* key, std::string_view word) {
   if (config.string(key).value_or(std::string(word)) != word)
-    config.fail(key, "only \"" + std::string(word) + "\" is supported in this architecture");
+    config.fail(key,
+                "only \"" + std::string(word) + "\" is supported in this architecture; use another model");
 }
 
 struct ExpertDefaults {
@@ -78,15 +79,15 @@ void read_groups(const JsonFields& config, ExpertsSpec& experts) {
   router.n_groups = config.need_integer("n_group", 1, experts.n);
   router.kept_groups = config.need_integer("topk_group", 1, router.n_groups);
   if (experts.n % router.n_groups != 0)
-    config.fail("n_group", "does not divide the " + std::to_string(experts.n) + " experts");
+    config.fail("n_group", "expected a divisor of the " + std::to_string(experts.n) + " experts");
   if (router.n_chosen > experts.n / router.n_groups * router.kept_groups)
-    config.fail("topk_group", "these groups have fewer experts than num_experts_per_tok");
+    config.fail("topk_group", "expected groups with at least num_experts_per_tok experts");
 }
 
 void use_shared_experts(const JsonFields& config, const ExpertDefaults& d, const ExpertsSpec& experts,
                         ModelSpec& spec) {
   if (config.integer("moe_layer_freq", 1, kMaxLayers).value_or(1) != 1)
-    config.fail("moe_layer_freq", "only 1 is supported, as in all published models");
+    config.fail("moe_layer_freq", "only 1 is supported; use another model");
   const int64_t shared = config.integer("n_shared_experts", 0, kMaxExperts).value_or(d.shared);
   const int64_t dense = config.integer("first_k_dense_replace", 0, kMaxLayers).value_or(d.first_dense);
   for (size_t i = static_cast<size_t>(dense); i < spec.layers.size(); ++i)
@@ -107,13 +108,13 @@ ModelSpec read_deepseek_v2(const JsonFields& config) {
   expect_word(config, "scoring_func", "softmax");
   if (config.boolean("norm_topk_prob").value_or(false))
     config.fail("norm_topk_prob",
-                "not supported: transformers ignores the key here, DeepSeek's code does not; no " +
-                    std::string("published model has it"));
+                "not supported: transformers ignores the key here, DeepSeek's code does not; " +
+                    std::string("remove the key"));
   const std::string method = config.string("topk_method").value_or("greedy");
   if (method == "group_limited_greedy") {
     read_groups(config, experts);
   } else if (method != "greedy") {
-    config.fail("topk_method", "known: greedy, group_limited_greedy");
+    config.fail("topk_method", "expected greedy or group_limited_greedy");
   }
   use_shared_experts(config, d, experts, spec);
   return spec;

@@ -37,7 +37,7 @@ RopeScaling read_foreign_rope(const JsonFields& json, std::string_view named_by,
     if (!hidden || !heads) json.fail("head_dim", "expected head_dim, or hidden_size and num_attention_heads");
     defaults.head_dim = *hidden / *heads;
     if (defaults.head_dim > kMaxHeadDim)
-      json.fail("hidden_size", "the size of a head would be above " + std::to_string(kMaxHeadDim));
+      json.fail("hidden_size", "expected a head size of at most " + std::to_string(kMaxHeadDim));
   }
   if (!json.has("max_position_embeddings")) json.fail("max_position_embeddings", "expected an integer");
   defaults.scales_queries = true;  // does not affect the rotation

@@ -27,7 +27,7 @@ ModelSpec read_internlm(const JsonFields& config) {
   double factor = 1.0;
   if (const auto rotary = config.object("rotary")) {
     type = rotary->string("type").value_or(type);
-    if (type != "origin" && type != "dynamic") rotary->fail("type", "known: origin, dynamic");
+    if (type != "origin" && type != "dynamic") rotary->fail("type", "expected origin or dynamic");
     spec.rope().theta = rotary->number("base", 1.0, 1e15).value_or(spec.rope().theta);
     factor = rotary->number("scaling_factor", 1.0, 1e6).value_or(1.0);
   }
@@ -41,7 +41,7 @@ ModelSpec read_internlm(const JsonFields& config) {
 ModelSpec read_internlm2(const JsonFields& config) {
   ModelSpec spec = read_decoder(config, internlm_defaults());
   if (config.boolean("bias").value_or(true))
-    config.fail("bias", "biases of fused projections are not supported; published models have false");
+    config.fail("bias", "biases of fused projections are not supported; use a model without biases");
   check_sliding_layers(config, spec);
   TensorNames& names = spec.names;
   names.embed = "tok_embeddings";

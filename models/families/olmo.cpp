@@ -11,8 +11,7 @@ ModelSpec read_olmo(const JsonFields& config, Defaults defaults) {
   defaults.eos_token_id = 50279;
   ModelSpec spec = read_decoder(config, defaults);
   if (config.boolean("attention_bias").value_or(false))
-    config.fail("attention_bias",
-                "biases in front of these norms are not supported; no published model has them");
+    config.fail("attention_bias", "biases before these norms are not supported; use a model without biases");
   for (LayerSpec& layer : spec.layers) {
     layer.norm_before = false;
     layer.norm_after = true;

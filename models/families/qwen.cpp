@@ -30,9 +30,8 @@ void read_windows(const JsonFields& config, ModelSpec& spec) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const bool slides = sliding.empty() ? i >= first : sliding[i];
     if (slides && !sliding.empty() && window == 0) {
-      config.fail("layer_types", "entry " + std::to_string(i) + " slides, and use_sliding_window or " +
-                                     "sliding_window says that no layer does (transformers fails on it); " +
-                                     "correct one of them");
+      config.fail("layer_types", "entry " + std::to_string(i) + " slides, against use_sliding_window or " +
+                                     "sliding_window; " + "correct one of them");
     }
     spec.layers[i].attention.sliding_window = slides ? window : 0;
   }

@@ -91,7 +91,8 @@ class Reader {
     const std::string name = file_.path.string();
     refuse_lfs_pointer({reinterpret_cast<const char*>(bytes_.data()), std::min(bytes_.size(), kTextHead)},
                        name);
-    if (number<uint32_t>("its header") != 0x46554747) throw Error(name + ": not a GGUF file");
+    if (number<uint32_t>("its header") != 0x46554747)
+      throw Error(name + ": not a GGUF file; check the path, or download it again");
     const auto version = number<uint32_t>("its header");
     if ((version & 0xFFFF) == 0) throw Error(name + ": a big-endian GGUF; use a little-endian one");
     if (version != 2 && version != 3)
@@ -146,7 +147,9 @@ class Reader {
   uint64_t alignment() const {
     const int64_t given = file_.integer("general.alignment").value_or(32);
     if (given < 1 || given > kMaxAlignment || !std::has_single_bit(static_cast<uint64_t>(given)))
-      file_.fail("general.alignment", fmt::format("{} is not a power of two up to {}", given, kMaxAlignment));
+      file_.fail("general.alignment",
+                 fmt::format("{} is not a power of two up to {}; the file is damaged, download it again",
+                             given, kMaxAlignment));
     return static_cast<uint64_t>(given);
   }
 

@@ -86,8 +86,9 @@ class Renamer {
       pair_rows = gguf_head_dim(file_);
       const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
       if (pair_rows % 2 != 0 || rows % pair_rows != 0) {
-        throw Error(fmt::format("{}: tensor '{}' has {} rows, not heads of {}", file_.path.string(),
-                                tensor.name, rows, pair_rows));
+        throw Error(
+            fmt::format("{}: tensor '{}' has {} rows, not heads of {}; use another conversion of the model",
+                        file_.path.string(), tensor.name, rows, pair_rows));
       }
     }
     add(std::move(tensor), std::move(name), pair_rows);

@@ -83,11 +83,13 @@ struct Vocabulary {
 
 Vocabulary read_vocabulary(const GgufFile& file) {
   Vocabulary v{file.strings("tokenizer.ggml.tokens"), file.integers("tokenizer.ggml.token_type")};
-  if (v.tokens.empty()) file.fail("tokenizer.ggml.tokens", "is missing or empty");
+  if (v.tokens.empty())
+    file.fail("tokenizer.ggml.tokens", "is missing or empty; use another conversion of the model");
   if (v.types.empty()) v.types.assign(v.tokens.size(), kNormal);
   if (v.types.size() != v.tokens.size())
     file.fail("tokenizer.ggml.token_type",
-              fmt::format("has {} entries for {} tokens", v.types.size(), v.tokens.size()));
+              fmt::format("has {} entries for {} tokens; use another conversion of the model", v.types.size(),
+                          v.tokens.size()));
   for (size_t i = 0; i < v.tokens.size(); ++i) {
     if (gguf_ends_text(v.tokens[i])) v.types[i] = kControl;
   }
@@ -162,9 +164,12 @@ void read_bpe(const GgufFile& file, const Vocabulary& v, tok::Pipeline& pipeline
   spec.vocab.reserve(v.tokens.size());
   for (const std::string_view token : v.tokens) {
     if (token.size() > tok::kMaxTokenBytes)
-      file.fail(kTokens, fmt::format("a token of {} bytes", token.size()));
+      file.fail(kTokens, fmt::format("a token of {} bytes is too long; use another conversion of the model",
+                                     token.size()));
     if (!spec.vocab.emplace(valid_utf8(token), static_cast<int32_t>(spec.vocab.size())).second)
-      file.fail(kTokens, fmt::format("the token '{:.60}' is listed twice", token));
+      file.fail(
+          kTokens,
+          fmt::format("the token '{:.60}' is listed twice; use another conversion of the model", token));
   }
   const std::vector<std::string_view> merges = file.strings(kMerges);
   spec.merges.reserve(merges.size());
@@ -181,7 +186,8 @@ std::string sentencepiece_model(const GgufFile& file, const Vocabulary& v) {
   const std::vector<double> scores = file.numbers("tokenizer.ggml.scores");
   if (scores.size() != v.tokens.size()) {
     file.fail("tokenizer.ggml.scores",
-              fmt::format("has {} entries for {} tokens", scores.size(), v.tokens.size()));
+              fmt::format("has {} entries for {} tokens; use another conversion of the model", scores.size(),
+                          v.tokens.size()));
   }
   // SentencePiece needs an unknown token; Gemma 3's files mark theirs as control.
   const std::optional<int64_t> unknown = gguf_token_id(file, "unknown");

@@ -198,7 +198,8 @@ std::optional<std::vector<std::string>> JsonFields::strings(std::string_view key
   if (items == nullptr) return std::nullopt;
   std::vector<std::string> strings;
   for (const Json& item : *items) {
-    if (!item.is_string()) fail(key, fmt::format("item {} is not a string", strings.size()));
+    if (!item.is_string())
+      fail(key, fmt::format("item {} is not a string; expected strings", strings.size()));
     strings.push_back(item.get<std::string>());
   }
   return strings;

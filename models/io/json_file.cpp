@@ -36,7 +36,7 @@ size_t check_outline(std::string_view text, const std::string& name, size_t* mos
       in_string = true;
     } else if (c == '[' || c == '{') {
       if (++depth > kMaxJsonDepth) {
-        throw Error(fmt::format("{}: JSON nested deeper than {} levels; not a checkpoint's file", name,
+        throw Error(fmt::format("{}: JSON nested deeper than {} levels, more than any checkpoint has", name,
                                 kMaxJsonDepth));
       }
       if (depth > 0) keys_of[depth] = 0;

@@ -93,7 +93,7 @@ MappedFile::MappedFile(const std::filesystem::path& file, Access access) {
   struct stat status {};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(fd);
-    throw Error(file.string() + ": is not a regular file");
+    throw Error(file.string() + ": is not a regular file; save it as a regular file");
   }
   size_ = static_cast<size_t>(status.st_size);
   if (size_ > 0) {

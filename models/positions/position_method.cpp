@@ -54,7 +54,7 @@ void read_value(const PositionRow& row, std::string_view part, std::string_view 
                            row.name, names_of(row.keys, ", ")));
   }
   std::optional<int64_t>& value = values[static_cast<size_t>(key - row.keys.begin())];
-  if (value) fail(text, fmt::format("{} is given twice", key->name));
+  if (value) fail(text, fmt::format("{} is given twice; remove one", key->name));
   const std::string_view digits = part.substr(std::min(equals + 1, part.size()));
   const char* const end = digits.data() + digits.size();
   const auto read = std::from_chars(digits.data(), end, value.emplace());
@@ -116,7 +116,7 @@ PositionMethod parse_position_method(std::string_view text, int64_t trained, int
     if (!part.starts_with(kTemperature)) {
       read_value(row, part, text, given);
     } else if (std::exchange(temperature, part.substr(kTemperature.size()))) {
-      fail(text, "temperature is given twice");
+      fail(text, "temperature is given twice; remove one");
     }
   }
   std::vector<int64_t> values;
@@ -158,7 +158,8 @@ PositionMethod make_position_method(std::string_view name, std::span<const int64
 std::function<double(double length)> stretch_behind(int64_t window, int64_t value, int64_t trained) {
   if (value != kAuto) return [value](double) { return static_cast<double>(value); };
   if (window >= trained)
-    throw UsageError(fmt::format("auto needs a window below the trained length, {}", trained));
+    throw UsageError(
+        fmt::format("auto needs a window below the trained length, {}; use a smaller window", trained));
   const auto w = static_cast<double>(window), room = static_cast<double>(trained - window);
   return [=](double length) { return std::max((length - w) / room, 1.0); };
 }

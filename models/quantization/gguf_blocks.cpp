@@ -246,15 +246,16 @@ std::shared_ptr<const HostWeight> gguf_codes(const StoredTensor& tensor) {
   if (blocks == std::end(kBlocks)) {
     std::string known;
     for (const Blocks& b : kBlocks) known += fmt::format("{}, ", b.type);
-    throw Error(fmt::format("{} is {}; lariat runs {}F32, F16 and BF16", where, tensor.dtype, known));
+    throw Error(fmt::format("{} is {}; use {}F32, F16 or BF16", where, tensor.dtype, known));
   }
   const GgufType& type = *find_gguf_type(tensor.dtype);
   const int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
   if (cols % type.elements != 0) {
-    throw Error(
-        fmt::format("{} has rows of {}; {} needs a multiple of {}", where, cols, type.name, type.elements));
+    throw Error(fmt::format(
+        "{} has rows of {}, but {} needs a multiple of {}; the file is damaged, download it again", where,
+        cols, type.name, type.elements));
   }
   const WeightFormat form = blocks->form();
   const int64_t groups = type.elements / form.grouping.size;

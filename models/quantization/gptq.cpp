@@ -125,7 +125,7 @@ void read_awq_weight(const Quantized& quantized, const std::string& module) {
 std::string one_of(const JsonFields& config, std::string_view key, std::string missing,
                    std::string_view known) {
   std::string value = config.string(key).value_or(std::move(missing));
-  if (!has_name(known, value)) config.fail(key, "only " + std::string(known) + " is supported");
+  if (!has_name(known, value)) config.fail(key, "expected one of (" + std::string(known) + ")");
   return value;
 }
 
@@ -134,7 +134,7 @@ std::string one_of(const JsonFields& config, std::string_view key, std::string m
 void read_gptq(const Quantized& quantized) {
   const JsonFields& config = quantized.config;
   const auto bits = config.integer("bits", 1, 32).value_or(4);
-  if (bits != 4 && bits != 8) config.fail("bits", "only 4 and 8 are supported");
+  if (bits != 4 && bits != 8) config.fail("bits", "expected 4 or 8");
   const std::string_view key = config.has("checkpoint_format") ? "checkpoint_format" : "format";
   const bool first_version = one_of(config, key, "gptq", "gptq gptq_v2") == "gptq";
   if (config.has("pack_dtype")) one_of(config, "pack_dtype", "int32", "int32");
@@ -145,7 +145,7 @@ void read_gptq(const Quantized& quantized) {
 void read_awq(const Quantized& quantized) {
   const JsonFields& config = quantized.config;
   const std::string_view key = config.has("bits") ? "bits" : "w_bit";
-  if (config.integer(key, 1, 32).value_or(4) != 4) config.fail(key, "only 4 is supported");
+  if (config.integer(key, 1, 32).value_or(4) != 4) config.fail(key, "expected 4");
   one_of(config, config.has("version") ? "version" : "format", "gemm", "gemm GEMM");
   for (const std::string& module : quantized.modules(".qweight")) read_awq_weight(quantized, module);
 }

@@ -80,7 +80,7 @@ StoredTensor Quantized::need(const std::string& module, std::string_view end, st
 }
 
 void Quantized::refuse(const StoredTensor& tensor, const std::string& what) const {
-  throw Error(fmt::format("{}: tensor '{:.200}' {}; damaged, or an unsupported variant of {}",
+  throw Error(fmt::format("{}: tensor '{:.200}' {}; download it again, or use another variant of {}",
                           tensor.file.string(), tensor.name, what, method));
 }
 

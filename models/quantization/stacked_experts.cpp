@@ -24,8 +24,10 @@ void check_stack(const StoredTensor& tensor, size_t sizes, size_t outputs_at, si
   if (tensor.shape.size() == sizes && tensor.bytes > 0 && tensor.shape[0] <= kMaxExperts &&
       tensor.shape[outputs_at] % static_cast<int64_t>(n_parts) == 0)
     return;
-  throw Error(fmt::format("{}: tensor '{:.200}' has shape {}, not a shape of stacked experts",
-                          tensor.file.string(), tensor.name, shape_text(tensor.shape)));
+  throw Error(
+      fmt::format("{}: tensor '{:.200}' has shape {}, not a shape of stacked experts; the file is damaged, "
+                  "download it again",
+                  tensor.file.string(), tensor.name, shape_text(tensor.shape)));
 }
 
 // Adds part `part` of n of a stack: element (row, col) is the stack's element index_of(row, col). `data` is

@@ -76,8 +76,9 @@ void Bpe::add_merges(const std::string& file) {
     const auto l = spec_.vocab.find(left), r = spec_.vocab.find(right), both = spec_.vocab.find(left + right);
     if (l == spec_.vocab.end() || r == spec_.vocab.end() || both == spec_.vocab.end()) {
       const std::string& lost = l == spec_.vocab.end() ? left : r == spec_.vocab.end() ? right : left + right;
-      throw Error(fmt::format("{}: key '{}[{}]': '{:.100}' is not in {}; the file is damaged", file,
-                              spec_.merges_key, rank, lost, spec_.vocab_key));
+      throw Error(
+          fmt::format("{}: key '{}[{}]': '{:.100}' is not in {}; the file is damaged, download it again",
+                      file, spec_.merges_key, rank, lost, spec_.vocab_key));
     }
     merges_.set(pair_key(static_cast<uint64_t>(l->second), static_cast<uint64_t>(r->second)),
                 ((spec_.rank_is_id ? static_cast<uint64_t>(both->second) : rank) << 32) |
@@ -98,7 +99,8 @@ void Bpe::index_units(const std::string& file) {
   }
   for (const auto& [token, id] : spec_.vocab) {
     if (token.empty())
-      throw Error(fmt::format("{}: key '{}': an empty token; the file is damaged", file, spec_.vocab_key));
+      throw Error(fmt::format("{}: key '{}': an empty token; the file is damaged, download it again", file,
+                              spec_.vocab_key));
     const Utf8Step first = utf8_step(token, 0);
     if (!spec_.byte_level && first.length == token.size()) chars_.set(first.value, static_cast<uint64_t>(id));
     if (!spec_.byte_level || !spec_.ignore_merges) continue;
@@ -226,7 +228,7 @@ void Bpe::merge(BpeScratch& s) const {
   const size_t n = s.units_.size();
   if (n < 2) return;
   if (n >= static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    throw Error(fmt::format("a word of {} characters is too long to tokenise; split the text", n));
+    throw Error(fmt::format("a word of {} characters is too long; split the text", n));
   }
   s.symbols_.resize(n);
   for (size_t i = 0; i < n; ++i) {

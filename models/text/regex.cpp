@@ -67,8 +67,8 @@ Regex::Regex(const std::string& pattern, std::string where) : where_(std::move(w
                                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
                                          &error, &offset, nullptr);
   if (code == nullptr) {
-    throw Error(fmt::format("{}: not a usable pattern ({} at byte {} of {})", where_, pcre_message(error),
-                            offset, translated.substr(0, 200)));
+    throw Error(fmt::format("{}: not a usable pattern ({} at byte {} of {}); rewrite the pattern", where_,
+                            pcre_message(error), offset, translated.substr(0, 200)));
   }
   const bool jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
   code_ = std::make_shared<Code>(Code{{code, pcre2_code_free}, jit});
@@ -108,7 +108,8 @@ bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end,
     if (whole && rc == PCRE2_ERROR_NOMATCH) return false;
     const bool backtracks = rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_HEAPLIMIT;
     if (!backtracks && rc != PCRE2_ERROR_NOMATCH && rc != PCRE2_ERROR_PARTIAL)
-      throw Error(fmt::format("{}: the pattern failed on this text ({})", where_, pcre_message(rc)));
+      throw Error(fmt::format("{}: the pattern failed on this text ({}); rewrite the pattern", where_,
+                              pcre_message(rc)));
     const uint64_t more = backtracks ? steps *= 8 : std::min(window *= 8, text.size() - from);
     if (more > s.budget) {
       throw Error(where_ + (backtracks ? ": the pattern backtracks too much on this text; use a "

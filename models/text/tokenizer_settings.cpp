@@ -91,7 +91,7 @@ void read_added_decoder(const JsonFields& fields, TokenizerSettings& settings) {
   for (const std::string& key : fields.keys()) {
     const bool digits =
         !key.empty() && key.size() <= 8 && key.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits || std::stoll(key) >= kMaxId) fields.fail(key.substr(0, 60), "not an id");
+    if (!digits || std::stoll(key) >= kMaxId) fields.fail(key.substr(0, 60), "not an id; correct the key");
     settings.added.push_back(read_added_token(fields.need_object(key), settings.warnings));
     settings.added.back().id = static_cast<int32_t>(std::stoll(key));
   }
@@ -124,7 +124,7 @@ void read_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
   const nlohmann::json& json = texts.object(kAddedTokens);
   const JsonFields root(json, texts.file(kAddedTokens).string(), "", JsonFields::with_key);
   for (const std::string& content : root.keys()) {
-    if (content.empty()) root.fail("", "an empty token");
+    if (content.empty()) root.fail("", "an empty token; remove it");
     const auto id = static_cast<int32_t>(root.need_integer(content, 0, kMaxId - 1));
     const bool special = std::any_of(settings.named.begin(), settings.named.end(), [&](const auto& named) {
       return named.second.token.content == content;
