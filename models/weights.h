@@ -69,7 +69,8 @@ Weights load_weights(const ModelSpec& spec, const Tensors& checkpoint, Backend& 
                      std::optional<WeightFormat> requested);
 
 // Checks all that load_weights checks and returns the tensors' names. Throws Error if an unread tensor could
-// change the result. Unties a tied model with another stored head, with a warning; reads no other data.
+// change the result. Unties a model whose stored head differs from the embedding, with a warning; reads no
+// other data.
 std::set<std::string> check_weights(ModelSpec& spec, const Tensors& checkpoint);
 
 // First tensor, by name, with NaN or infinite values.

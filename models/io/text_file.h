@@ -14,7 +14,7 @@ std::string input_name(const std::filesystem::path& file);
 // Throws Error if closed or a folder, UsageError on a second call.
 std::istream& standard_input();
 
-// A whole file ("-": standard input) of at most `max_bytes`. Throws Error.
+// Reads a file ("-": standard input) of at most `max_bytes`. Throws Error.
 std::string read_file(const std::filesystem::path& file, uint64_t max_bytes);
 
 // Takes a text, or its beginning. Throws Error for UTF-16.

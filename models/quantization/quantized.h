@@ -51,7 +51,7 @@ struct View {
 
 inline constexpr std::string_view kFloats = "F32 F16 BF16";
 
-// F32, F16, BF16, or F8_E8M0 (powers of two).
+// Elements of F32, F16, BF16, or F8_E8M0 (powers of two).
 class FloatView {
  public:
   explicit FloatView(const StoredTensor& tensor);

@@ -53,7 +53,7 @@ class Tokenizer {
   // missing in the vocabulary.
   const std::map<std::string, std::string>& special_tokens() const;
 
-  // Spelling of the vocabulary (an added token: its text).
+  // Takes the vocabulary's spelling (an added token: its text).
   std::optional<int32_t> token_to_id(std::string_view token) const;
   // "": no token has this id.
   std::string id_to_token(int32_t id) const;
