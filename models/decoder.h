@@ -8,7 +8,7 @@
 
 namespace lariat {
 
-// Forward pass of a decoder, described by a ModelSpec, on a backend.
+// Forward pass of a ModelSpec's decoder on a backend.
 class Decoder {
  public:
   // ropes: RoPEs of the spec, scaled for the session. geometry: layout of a cache page. chunk: expected
@@ -18,13 +18,13 @@ class Decoder {
           const KvGeometry& geometry, Backend& backend, int64_t chunk, int64_t latent_workspace,
           const Split& split = {}, Communicator* ranks = nullptr);
 
-  // Sets the callback for each layer's results; empty: tracing is off.
+  // Sets the callback for layer results; empty: tracing is off.
   void observe(TraceFn trace) { trace_ = std::move(trace); }
 
-  // Runs a step's tokens (ids in [0, vocab_size)) through all layers and writes keys and values to the
-  // sequences' pages, which need free positions. ropes: per RoPE, the frequencies of each sequence's cached
-  // keys, then tables of further visible ranges; never fewer than before. visible: groups of all sequences.
-  // Returns states after the last norm, [tokens, hidden] in the head's dtype, valid until the next call.
+  // Runs a step's tokens (ids in [0, vocab_size)); writes keys and values to free positions of the sequences'
+  // pages. ropes: per RoPE, each sequence's frequencies, then tables of further visible ranges; never fewer
+  // than before. Returns states after the last norm, [tokens, hidden] in the head's dtype, valid until the
+  // next call.
   Matrix forward(const Step& step, std::span<const std::vector<SequenceRope>> ropes,
                  std::span<const VisibleGroup> visible);
 
@@ -41,7 +41,7 @@ class Decoder {
 
   const ModelSpec& spec_;
   const Weights& weights_;
-  std::span<const VisibleGroup> visible_;  // groups of this step
+  std::span<const VisibleGroup> visible_;
   Backend& backend_;
   std::vector<Layer> layers_;
   ActivationMemory activations_;

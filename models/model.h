@@ -9,11 +9,11 @@
 
 namespace lariat {
 
-// A checkpoint loaded on a backend, which must outlive it. Constant: RoPE scaling belongs to a session.
+// A checkpoint on a backend, which must outlive it.
 struct Model {
   ModelSpec spec;
   Weights weights;
-  // As in --quantize: "none", "q8" or "q4"; for a quantised checkpoint, the width of its values.
+  // "none", "q8" or "q4"; for a quantised checkpoint, the width of its values.
   std::string_view quantization() const {
     return is_quantized(weights.form.dtype) ? name_of(weights.form.dtype) : "none";
   }
@@ -27,7 +27,7 @@ struct Model {
   std::optional<ModelSpec> part;
   const ModelSpec& own_spec() const { return part ? *part : spec; }
 
-  ModelFiles files;  // the weights point into these files
+  ModelFiles files;  // holds weights used in place
 };
 
 // Loads a model. requested: weight format of the projections; unset: the checkpoint's. bf16 weights compute
