@@ -11,7 +11,7 @@
 namespace lariat {
 namespace {
 
-enum class Call : uint32_t { kEnd, kOpen, kClose, kForward, kLogits, kRerotate, kCopyPage, kFreePage };
+enum class Call : uint32_t { kEnd, kSaturated, kOpen, kClose, kForward, kLogits, kRerotate, kCopyPage, kFreePage };
 
 // The first broadcast of a message; a longer message needs a second one.
 constexpr size_t kFirstBytes = 4096;
@@ -72,6 +72,15 @@ class Reader {
   std::vector<std::byte> bytes_;
   size_t at_ = 0;
 };
+
+// Sum over all ranks.
+Saturation sum_of(Communicator& ranks, const Saturation& own) {
+  std::vector<Saturation> all(static_cast<size_t>(ranks.size()));
+  ranks.all_gather(&own, std::vector<size_t>(all.size(), sizeof own), all.data());
+  Saturation sum;
+  for (const Saturation& one : all) sum.keys += one.keys, sum.values += one.values;
+  return sum;
+}
 
 std::span<void* const> pages_of(void* const* pages, int64_t positions) {
   return {pages, static_cast<size_t>(ceil_div(positions, kKvPage))};
@@ -262,6 +271,11 @@ void Ranks::rerotate(const KvPool& session, std::span<const KeyRotation> rotatio
   message.send(communicator_);
 }
 
+Saturation Ranks::saturated() {
+  Writer(Call::kSaturated).send(communicator_);
+  return sum_of(communicator_, {});
+}
+
 void Ranks::copy_page(const KvPool& session, const void* to, const void* from) {
   Writer message(Call::kCopyPage);
   message.put(&session);
@@ -283,6 +297,10 @@ void follow(Communicator& communicator, const Model& model, Backend& backend) {
     Reader message(communicator);
     const auto call = message.get<Call>();
     if (call == Call::kEnd) return;
+    if (call == Call::kSaturated) {
+      sum_of(communicator, backend.saturated());
+      continue;
+    }
     std::unique_ptr<Follower>& session = sessions[message.get<const KvPool*>()];
     switch (call) {
       case Call::kOpen:
@@ -296,7 +314,7 @@ void follow(Communicator& communicator, const Model& model, Backend& backend) {
       case Call::kFreePage:
         if (session) session->free_page(message);
         break;
-      case Call::kEnd: break;
+      default: break;
     }
   }
 }

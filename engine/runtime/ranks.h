@@ -37,6 +37,7 @@ class Ranks {
   void logits(const KvPool& session, int64_t first, int64_t count);
   void rerotate(const KvPool& session, std::span<const KeyRotation> rotations, bool second_keys,
                 bool interleaved);
+  Saturation saturated();  // sum of the other ranks
   void copy_page(const KvPool& session, const void* to, const void* from);
   void free_page(const KvPool& session, const void* page);
 

@@ -36,7 +36,7 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       step_(model.spec, ropes_) {
   check_position_method(options_.positions, model.spec);
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
-  if (options_.on_saturated) saturated_before_ = backend_.saturated();
+  if (options_.on_saturated) saturated_before_ = saturated();
   if (!model.spec.has_rope() && rope().type != RopeType::kDefault) {
     throw Error(model.spec.file.string() + ": a " + model.spec.family +
                 " has no RoPE to scale, as it uses ALiBi; remove the scaling");
@@ -80,6 +80,7 @@ Sequence Session::fork(const Sequence& other, int64_t length) {
 
 void Session::restore(Sequence& sequence, KvCache::Contents contents, std::span<const int32_t> mrope,
                       double stretch) {
+  refuse_ranks("saved contexts are");
   sequence.cache_.restore(std::move(contents));
   sequence.positions_.restore(mrope, stretch);
   Sequence* const one = &sequence;
@@ -88,6 +89,7 @@ void Session::restore(Sequence& sequence, KvCache::Contents contents, std::span<
 }
 
 void Session::extend(Sequence& sequence, int64_t n, const std::function<void(KvCache& cache)>& write) {
+  refuse_ranks("saved contexts are");
   const int64_t length = sequence.length() + n;
   check_length(options_, length);
   Sequence* const one = &sequence;
@@ -189,7 +191,12 @@ void Session::update_frequencies(std::span<Sequence* const> sequences, std::span
   for (const auto& [of, stretch, second_keys] : stretched) of.set_stretch(stretch, std::move(second_keys));
 }
 
+void Session::refuse_ranks(const char* what) const {
+  if (options_.ranks != nullptr) throw UsageError(std::string(what) + " for one process; run without mpirun");
+}
+
 void Session::observe(TraceFn trace) {
+  refuse_ranks("traces are");
   observed_ = static_cast<bool>(trace);
   decoder_.observe(std::move(trace));
 }
@@ -315,9 +322,16 @@ void Session::report_not_finite() {
   if (options_.on_not_finite) std::exchange(options_.on_not_finite, {})();
 }
 
+Saturation Session::saturated() const {
+  Saturation now = backend_.saturated();
+  if (options_.ranks == nullptr) return now;
+  const Saturation others = options_.ranks->saturated();
+  return {now.keys + others.keys, now.values + others.values};
+}
+
 void Session::check_saturated() {
   if (!options_.on_saturated) return;
-  const Saturation now = backend_.saturated();
+  const Saturation now = saturated();
   const Saturation here{now.keys - saturated_before_.keys, now.values - saturated_before_.values};
   if (here.keys + here.values > 0) std::exchange(options_.on_saturated, {})(here);
 }

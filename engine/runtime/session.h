@@ -109,6 +109,8 @@ class Session {
   // Passes every layer's results to `trace` (models/trace.h); empty: stops. forward then throws UsageError
   // for a position method with key ranges.
   void observe(TraceFn trace);
+  // Throws UsageError if the model is divided among processes.
+  void refuse_ranks(const char* what) const;
 
  private:
   void check(const Prompt& prompt) const;
@@ -129,6 +131,7 @@ class Session {
   Matrix prefill(std::span<const Prompt> prompts, const LogitsFn& on_logits, const ProgressFn& progress);
   Matrix decode(std::span<const Prompt> prompts, const LogitsFn& on_logits);
   void check_finite_once(const Matrix& logits);
+  Saturation saturated() const;
   void check_saturated();
 
   const Model& model_;

@@ -1,0 +1,159 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/lariat.h"
+#include "tests/engine/engine_test_util.h"
+#include "tests/ranks/ranks.h"
+
+// A model divided among all ranks gives the logits of one process, within the order of f32 sums. The other
+// ranks follow rank 0.
+namespace lariat::test {
+namespace {
+
+OpenOptions f32_options() {
+  OpenOptions options;
+  options.reads = Reads::kTokens;
+  options.threads = 1;
+  options.dtype = DType::kF32;
+  options.kv_dtype = {DType::kF32, DType::kF32};
+  return options;
+}
+
+// Calls use(one process's engine, divided engine) on rank 0. Returns false if the model cannot be divided.
+template <class Use>
+bool compare(const std::filesystem::path& path, OpenOptions options, const Use& use) {
+  options.ranks = &ranks();
+  Engine divided;
+  try {
+    divided = Engine::open(path, options);
+  } catch (const Error&) {
+    return false;
+  }
+  if (ranks().rank() > 0) {
+    follow(ranks(), divided.model, *divided.backend);
+    return true;
+  }
+  options.ranks = nullptr;
+  use(Engine::open(path, options), divided);
+  return true;
+}
+
+std::vector<int32_t> tokens_of(const Engine& engine, int64_t n) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < n; ++i)
+    tokens.push_back(static_cast<int32_t>((i * i * 7 + i * 3 + 1) % std::min<int64_t>(engine.model.spec.vocab_size, 90)));
+  return tokens;
+}
+
+double difference(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double most = 0, largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(double{a[i]} - double{b[i]}));
+    largest = std::max(largest, std::abs(double{a[i]}));
+  }
+  return most / largest;
+}
+
+// Logits of the last tokens of: a prefill in two pieces, decode steps, a fork that goes another way, a batch of both.
+std::vector<float> all_logits(const Engine& engine, int64_t n) {
+  Session session = engine.session();
+  const std::vector<int32_t> tokens = tokens_of(engine, n);
+  std::vector<float> all;
+  const auto add = [&](const Matrix& logits) {
+    const std::vector<float> host = to_host(session.backend(), logits);
+    all.insert(all.end(), host.begin(), host.end());
+  };
+  Sequence sequence = session.new_sequence();
+  const std::span all_tokens(tokens);
+  add(forward(session, {&sequence, all_tokens.first(tokens.size() / 2)}));
+  add(forward(session, {&sequence, all_tokens.subspan(tokens.size() / 2)}));
+  Sequence other = session.fork(sequence, n / 2 + 1);
+  for (const int32_t token : {3, 5}) add(forward(session, {&sequence, {&token, 1}}));
+  const int32_t seven = 7;
+  add(forward(session, {&other, {&seven, 1}}));
+  const Prompt both[] = {{&sequence, {&seven, 1}}, {&other, {&seven, 1}}};
+  add(session.forward(both));
+  return all;
+}
+
+void expect_equal(const std::filesystem::path& path, const OpenOptions& options, int64_t n, double tolerance,
+                  int& compared) {
+  compared += compare(path, options, [&](const Engine& one, const Engine& divided) {
+    EXPECT_LT(difference(all_logits(one, n), all_logits(divided, n)), tolerance)
+        << path << " " << options.position_method;
+  });
+}
+
+TEST(Divided, EveryGoldenCheckpoint) {
+  int compared = 0;
+  for (const char* name : GoldenList::names())
+    expect_equal(checkpoint_dir(name), f32_options(), 22, kSumOrderTolerance, compared);
+  EXPECT_GE(compared, 40);
+}
+
+TEST(Divided, QuantizedFoldersAndGguf) {
+  int compared = 0;
+  OpenOptions options = f32_options();
+  options.dtype.reset();
+  for (const char* folder : {"forms", "gguf"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(golden_dir() / folder)) {
+      const bool is_model = std::filesystem::exists(entry.path() / "config.json") ||
+                            (entry.path().extension() == ".gguf" && !entry.path().stem().string().ends_with("-mini"));
+      // Weights in bf16 and f16 round products; 8-bit activations of equal groups round equally.
+      if (is_model) expect_equal(entry.path(), options, 22, 2e-2, compared);
+    }
+  }
+  EXPECT_GE(compared, ranks().size() == 2 ? 25 : 10);
+}
+
+// The scale moves several times, with and without position methods; sinks drop pages.
+TEST(Divided, CachesThatChange) {
+  int compared = 0;
+  const auto llama = checkpoint_dir("llama_gqa");
+  OpenOptions options = f32_options();
+  options.rope.scaling = "dynamic-yarn";
+  options.rope.original_ctx = 64;
+  expect_equal(llama, options, 700, kSumOrderTolerance, compared);
+  options.rope_steps = 0;
+  expect_equal(llama, options, 300, kSumOrderTolerance, compared);
+  options = f32_options();
+  for (const char* method : {"dca/chunk=48/window=16", "self-extend/window=32/group=auto", "rerope/window=32/k=auto",
+                             "jet-long-freq/window=16/far=yarn", "sinks/sinks=4/window=64"}) {
+    options.position_method = method;
+    options.rope.original_ctx = 64;
+    expect_equal(llama, options, 900, kSumOrderTolerance, compared);
+  }
+  EXPECT_EQ(compared, 7);
+}
+
+TEST(Divided, WeightsQuantizedAtLoad) {
+  int compared = 0;
+  for (const DType dtype : {DType::kQ8, DType::kQ4}) {
+    OpenOptions options = f32_options();
+    options.dtype.reset();
+    options.quantize = WeightFormat(dtype);
+    expect_equal(demo_dir(), options, 100, 2e-2, compared);
+  }
+  EXPECT_EQ(compared, 2);
+}
+
+TEST(Divided, RepeatedRunsAreBitwiseEqual) {
+  compare(checkpoint_dir("llama_gqa"), f32_options(), [](const Engine&, const Engine& divided) {
+    EXPECT_EQ(all_logits(divided, 60), all_logits(divided, 60));
+  });
+}
+
+// Fewer columns than a group of quantized values, and more ranks than heads.
+TEST(Divided, TooManyRanksAreRefused) {
+  if (ranks().size() != 3) GTEST_SKIP() << "for 3 ranks";
+  EXPECT_FALSE(compare(checkpoint_dir("olmo2"), f32_options(), [](const Engine&, const Engine&) {}));
+}
+
+}  // namespace
+}  // namespace lariat::test
