@@ -19,7 +19,7 @@ class Communicator {
   int rank() const { return rank_; }  // 0 to size() - 1
   int size() const { return size_; }
 
-  // Adds the `values` of all ranks in rank order: bitwise identical on every rank and in every run of size()
+  // Adds the `values` of all ranks in rank order: bitwise identical on all ranks, and in all runs of size()
   // ranks.
   virtual void all_reduce(std::span<float> values) = 0;
   // Writes the parts of all ranks to `all` in rank order; rank r has parts[r] bytes. `parts` is equal on all
@@ -44,12 +44,11 @@ class Communicator {
 constexpr size_t kMaxMessage = size_t{1} << 30;
 
 // The ranks started by mpirun or srun. A group of one, without starting MPI (0.1 s), in a build without MPI
-// and in a process that was started alone. The first communicator starts MPI and its destructor ends MPI:
-// once per process. Tests set a shorter message. Throws Error if the launcher belongs to another MPI than
-// this build.
+// and in a process started alone. The first communicator starts MPI, once per process, and its destructor
+// ends MPI. Tests set a shorter message. Throws Error if the launcher belongs to another MPI than this build.
 std::unique_ptr<Communicator> make_communicator(size_t max_message = kMaxMessage);
 
-// `size` ranks; only in a build with MPI, for make_communicator.
-std::unique_ptr<Communicator> make_mpi_communicator(int size, size_t max_message);
+// The same, or null for a process that was started alone. Only in a build with MPI.
+std::unique_ptr<Communicator> make_mpi_communicator(size_t max_message);
 
 }  // namespace lariat

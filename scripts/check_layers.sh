@@ -37,7 +37,7 @@ forbid 'engine, but for engine/eval,' 'engine/eval, which measures what engine r
 forbid 'what is not a test' 'tests' 'tests/' 'nothing' -r "${layers[@]}"
 forbid 'what is not in kernels/cuda' 'CUDA headers, or of kernels/cuda more than make_cuda_backend.h' \
   'cuda|cublas|kernels/cuda/|.*\.cuh' 'kernels/cuda/make_cuda_backend\.h' -r --exclude-dir=cuda "${layers[@]}"
-forbid 'what is not kernels/communicator_mpi.cpp' 'MPI headers' 'mpi' 'nothing' -r --exclude=communicator_mpi.cpp "${layers[@]}" tests
+forbid 'code outside kernels/communicator_mpi.cpp' 'MPI headers' 'mpi' 'nothing' -r --exclude=communicator_mpi.cpp "${layers[@]}" tests
 
 fail "$(found -r '"([^"]*/)?docs[/"]' tests)" 'tests must not read docs/, whose wording is free; their data lies beside them'
 

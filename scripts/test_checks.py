@@ -113,7 +113,7 @@ def check_layers(copy):
         (cuda, "engine/runtime/session.cpp", "#include <cublas_v2.h>\n"),
         (cuda, "tools/main.cpp", include("kernels/cuda/ptx.cuh")),
         (cuda, "engine/lariat.cpp", include("kernels/cuda/cuda_backend.h")),
-        *(("what is not kernels/communicator_mpi.cpp", name, "#include <mpi.h>\n")
+        *(("code outside kernels/communicator_mpi.cpp", name, "#include <mpi.h>\n")
           for name in ("kernels/communicator.h", "engine/lariat.cpp", "tests/ranks/main.cpp")),
     ]  # fmt: skip
     rows = [(name, line, name, f"check_layers: {whose} must not include") for whose, name, line in files]
