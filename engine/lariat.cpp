@@ -26,7 +26,7 @@ std::unique_ptr<Backend> open_backend(const OpenOptions& options) {
   return std::make_unique<CpuBackend>(options.threads);
 }
 
-// Returns a function that warns about the first tensor with NaN or infinite values.
+// Warns once, about the first tensor with NaN or infinite values.
 std::function<void()> on_not_finite(const OpenOptions& options, const Model& model) {
   return [warn = options.warn, tensors = model.files.tensors, file = model.spec.file.string(),
           warned = std::make_shared<bool>(false)] {
@@ -58,7 +58,6 @@ std::function<void(const Saturation&)> on_saturated(const OpenOptions& options) 
   };
 }
 
-// Warns about slow or inaccurate settings.
 void warn_of_settings(Engine& engine) {
   const SessionOptions& session = engine.session_options;
   const DType k = session.k_dtype, v = session.v_dtype;
@@ -134,8 +133,7 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
 SessionOptions Engine::session_for(const RopeScaling& rope) const {
   SessionOptions other = session_options;
   other.rope = rope;
-  // Re-rotation at every token needs f32: a step below half an ulp would be lost. The default value dtype is
-  // a float dtype even with quantized weights.
+  // Re-rotation at every token needs f32: a step below half an ulp would be lost.
   const bool every_token = options.rope_steps == 0 && rope.depends_on_length();
   other.k_dtype = options.kv_dtype.keys.value_or(every_token ? DType::kF32 : DType::kF16);
   const DType embed = model.weights.embed.m.dtype;

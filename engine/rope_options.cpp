@@ -20,8 +20,8 @@ std::string longer_than_trained(const RopeScaling& rope) {
          " is larger than max_position_embeddings, " + std::to_string(rope.max_position_embeddings);
 }
 
-// Reads a preset: a rope_scaling or rope_parameters object, or a config with one. A config's RoPE keys and
-// max_position_embeddings count, its head size does not. `original_ctx` overrides the file.
+// Reads a rope_scaling or rope_parameters object, or a config with one: its RoPE keys and
+// max_position_embeddings apply, its head size does not. `original_ctx` overrides the file.
 RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& own,
                         std::optional<int64_t> original_ctx) {
   const nlohmann::json object = read_json_object(file);

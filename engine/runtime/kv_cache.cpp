@@ -79,7 +79,6 @@ bool KvCache::has_room(int64_t positions) const {
          std::all_of(first, pages_.end(), [](const auto& page) { return page.use_count() == 1; });
 }
 
-// Copies the pages of [first, last) that another cache shares.
 void KvCache::own_pages(size_t first, size_t last) {
   for (size_t i = first; i < last; ++i) {
     if (pages_[i].use_count() <= 1) continue;

@@ -85,7 +85,7 @@ void Sequence::set_mrope_positions(std::span<const int32_t> positions) {
   positions_.set_mrope(positions, length());
 }
 
-// Frees pages that no later token sees, except for one page, kept for short truncations.
+// Keeps one unseen page for short truncations.
 void Sequence::drop_unseen() {
   if (method().ranges.empty()) return;
   const auto [first, last] = method().unseen(length());

@@ -188,7 +188,6 @@ void Session::observe(TraceFn trace) {
   decoder_.observe(std::move(trace));
 }
 
-// Runs the pieces in one pass. Returns the final hidden states, one row per token.
 Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces) {
   step_.clear();
   for (const auto& [prompt, first, n] : pieces) {
@@ -201,7 +200,7 @@ Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piec
   return hidden;
 }
 
-// Computes the requested logits of the pieces in slices; returns the last slice.
+// Computes requested logits in slices; returns the last slice.
 Matrix Session::slice_logits(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                              const Matrix& hidden, const LogitsFn& on_logits) {
   Matrix logits;

@@ -55,7 +55,6 @@ struct Side {
   std::vector<float> logits{};  // requested rows
 };
 
-// Runs two models over the same tokens and compares their logits.
 class Comparison {
  public:
   Comparison(Side model, Side reference, const PerplexityOptions& options, int threads)

@@ -13,10 +13,10 @@
 namespace lariat {
 namespace {
 
-// Cost of one decoded token, in prefilled tokens (estimate).
+// Estimated cost of one decoded token, in prefilled tokens.
 constexpr int64_t kAnswerToken = 8;
 
-// Prompts of one depth, and its cell of trials without answers.
+// Prompts of one depth.
 struct Group {
   PasskeyCell cell;
   std::vector<std::vector<int32_t>> prompts;
@@ -87,7 +87,6 @@ class LengthRun {
     if (progress_) progress_(std::min(0.999, static_cast<double>(done_) / static_cast<double>(total_)));
   }
 
-  // Prefills the group's common prefix into base_.
   void extend_base(const Group& group) {
     const std::span<const int32_t> wanted =
         std::span(group.prompts.front()).first(static_cast<size_t>(group.shared));

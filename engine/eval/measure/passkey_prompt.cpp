@@ -18,8 +18,8 @@ constexpr size_t kBlock = 64;           // places per counted block
 constexpr size_t kSentencePlaces = 64;  // maximum distance to the previous sentence end
 constexpr int64_t kGoodEstimate = 16;   // tolerated error in ids before all cuts are recomputed
 
-// Indices of the two largest pieces, the later first if equal. The largest is cut to fit; the other shifts if
-// the largest has no exact cut.
+// Indices of the two largest pieces, the later first if equal. The largest is cut to fit; if that fails, the
+// other shifts.
 std::pair<size_t, size_t> pieces_to_cut(const Needles& needles) {
   std::vector<double> shares;
   double before = 0;
@@ -154,7 +154,7 @@ PasskeyPrompts::Pieces PasskeyPrompts::pieces_for(int64_t tokens, const Needles&
   return pieces;
 }
 
-// Moves one cut until the prompt has `length` ids; returns false on failure.
+// Moves one cut until the prompt has `length` ids. Returns false on failure.
 bool PasskeyPrompts::meet(int64_t length, const Needles& needles, size_t fitted, Pieces& places) const {
   auto& [begin, end] = places[fitted];
   for (int i = 0; i < kRefinements; ++i) {

@@ -20,7 +20,6 @@ namespace {
 // In the order of PerplexityMethod.
 constexpr std::string_view kMethods[] = {"sliding", "chunks", "growing", "anchored", "continuation"};
 
-// Empty result with buckets for the positions [from, ctx).
 PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod method, int64_t from,
                               int64_t ctx, int64_t text_tokens) {
   PerplexityResult result;
@@ -134,7 +133,6 @@ class GrowingRun {
     part_.losses.resize(windows.size());
   }
 
-  // after(length) is called after each step.
   void run(int64_t ctx, const std::function<void(int64_t length)>& after) {
     const auto bucket_of = [&](int64_t position) {
       return std::ranges::upper_bound(results_.back().positions, position, {}, &PositionBucket::to);

@@ -1,4 +1,4 @@
-// Fills in the defaults of a sweep's options and checks all options.
+// Fills in the defaults of a sweep's options and checks them.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kFewestTokens = 8192, kFewestMoved = 256;  // text tokens; minimum stride
 
-// Scaling of config.json with theta and original length of the options.
 RopeScaling own_scaling(const Model& model, RopeOptions options) {
   options.factor.reset();  // applies only to named scalings
   return resolve_rope(model.spec.rope(), options);
@@ -74,7 +73,7 @@ void Sweep::fill_in() {
   text_ = TokenSource({tokens.begin(), tokens.end()}, most(), text_->name());
 }
 
-// Drops default lengths that exceed text or memory; keeps the first.
+// Keeps the first length.
 void Sweep::drop_long_lengths() {
   auto& lengths = options_.lengths;
   Session session(engine_.model, *engine_.backend, session_);
