@@ -50,7 +50,7 @@ struct Command {
   void (*run)(Chat& chat, const std::string& argument);
 };
 
-// Commands write to stderr; stdout is reserved for answers.
+// stdout is reserved for answers.
 const Command kCommands[] = {
     {"/reset", "", "forget all messages except the system message",
      [](Chat& chat, const std::string&) { chat.conversation.reset(); }},

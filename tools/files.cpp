@@ -14,11 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWritten = "written";  // CLI11 option_text; lariat's help does not print it
-// File name endings that are loaded from a model's folder.
+constexpr const char* kWritten = "written";  // CLI11 option_text, not printed
 constexpr std::string_view kOfModels = ".safetensors .json .jinja .model .txt";
 
-// Returns whether both names are one regular file; pipes and /dev/null cannot be overwritten.
+// Pipes and /dev/null cannot be overwritten.
 bool same_file(const fs::path& a, const fs::path& b) {
   std::error_code ec;
   if (fs::exists(a, ec) || fs::exists(b, ec)) return fs::is_regular_file(a, ec) && fs::equivalent(a, b, ec);

@@ -36,8 +36,8 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
   std::istream& in = file == "-" ? std::cin : opened;
   Progress progress("answering", 0, quiet);
   struct Line {
-    nlohmann::ordered_json answer;  // line number and "id"
-    std::string error;              // reason of a refusal
+    nlohmann::ordered_json answer;
+    std::string error;  // reason of a refusal
   };
   std::vector<Line> group;
   int64_t number = 0, answered = 0, bad = 0;

@@ -29,7 +29,7 @@ int parse_steps(const std::string& text) {
   return steps;
 }
 
-// Parses the dtype of keys or values. Keys are re-rotated repeatedly, so 8 bits are too few.
+// Keys are re-rotated repeatedly: 8 bits are too few.
 std::optional<DType> parse_side(std::string_view text, std::string_view word, bool values) {
   if (word == "auto") return std::nullopt;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8}) {

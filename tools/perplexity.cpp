@@ -21,7 +21,6 @@
 namespace lariat {
 namespace {
 
-// Losses by position of a growing context or anchored windows.
 std::string position_rows(const PerplexityResult& result) {
   std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& bucket : result.positions) {
@@ -46,7 +45,7 @@ std::string table_of(const std::vector<PerplexityResult>& results) {
   return text + aligned_table(rows);
 }
 
-// One JSON line per length with the losses of the text's tokens; last a line with the token ids.
+// One JSON line per length, and a last line with the token ids.
 void write_losses(const std::filesystem::path& file, const std::vector<PerplexityResult>& results,
                   const TokenSource& text) {
   std::string lines;
@@ -60,7 +59,7 @@ void write_losses(const std::filesystem::path& file, const std::vector<Perplexit
   write_file_atomically(file, lines);
 }
 
-// Plan of the results; logs also store the text's `fingerprint`.
+// Logs also store the text's `fingerprint`.
 Plan plan_of(const PerplexityCommand& command, const Engine& engine, const PerplexityOptions& options,
              std::optional<std::string> fingerprint) {
   Plan plan = plan_of(engine, engine.session_options, options.ctx);
@@ -83,7 +82,7 @@ Record record_of(const PerplexityResult& result, const Engine& engine) {
   return record;
 }
 
-// A result for `--json`, with its record's labels. NaN becomes null.
+// NaN becomes null.
 nlohmann::ordered_json to_json(const PerplexityResult& result, const Plan& plan, const Record& record) {
   const Loss& loss = *record.loss();
   nlohmann::ordered_json json = {{"ctx", result.ctx},
@@ -108,7 +107,7 @@ std::string running_values(std::span<const PerplexityResult> results) {
   return text;
 }
 
-// Prints the results and writes their files. context_tokens: tokens before a text scored in one piece.
+// context_tokens: tokens before a text scored in one piece.
 void publish(const PerplexityCommand& command, const Engine& engine, const Plan& plan,
              const std::vector<PerplexityResult>& results, size_t context_tokens) {
   Measurements records{plan};

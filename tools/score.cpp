@@ -21,7 +21,7 @@ struct ScoreCommand {
   bool no_bos = false;
 };
 
-// A line of the file. end: index after its last text.
+// end: index after a line's last text.
 struct Question {
   size_t end;
   bool choices;

@@ -34,7 +34,6 @@ struct SweepCommand {
   bool differences = false;
 };
 
-// View from --relative-to and --ranges.
 View view_of(const SweepCommand& command, const Plan& plan) {
   View view;
   if (!command.relative_to.empty()) {
@@ -66,7 +65,6 @@ void publish(const SweepCommand& command, Measurements log) {
           json ? "" : tables_text(tabulate(log), command.differences));
 }
 
-// Throws UsageError for options that --merge would ignore.
 void check_merge_usage(const CLI::App& typed) {
   for (const CLI::Option* option : typed.get_options()) {
     const std::string name = option->get_name();
@@ -86,7 +84,7 @@ void merge(const SweepCommand& command) {
   }
 }
 
-// Defaults to heldout.txt in the model's folder, as in the demo model.
+// The demo model's folder has a heldout.txt.
 std::filesystem::path text_of(const SweepCommand& command) {
   if (!command.sweep.text.empty()) return command.sweep.text;
   std::filesystem::path beside = command.common.model / "heldout.txt";
@@ -97,14 +95,13 @@ std::filesystem::path text_of(const SweepCommand& command) {
   return {};
 }
 
-// Default log of a report: "out.html" -> "out.jsonl", with shards "out.shard-0-of-4.jsonl".
+// "out.html" -> "out.jsonl", with shards "out.shard-0-of-4.jsonl".
 std::filesystem::path log_beside(const std::filesystem::path& report, int64_t index, int64_t count) {
   std::filesystem::path log = report;
   if (count == 1) return log.replace_extension(".jsonl");
   return log.replace_extension(fmt::format(".shard-{}-of-{}.jsonl", index, count));
 }
 
-// Writes the common report once all shards are complete.
 void publish_shards(const SweepCommand& command, const Sweep& sweep) {
   const SweepOptions& options = sweep.options();
   std::vector<std::filesystem::path> files;
@@ -125,7 +122,7 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
   }
 }
 
-// Parses "I/N", I from 0 to N - 1.
+// I from 0 to N - 1
 void read_shard(const std::string& text, SweepOptions& sweep) {
   if (text.empty()) return;
   static const std::regex form("([0-9]{1,9})/([0-9]{1,9})");
@@ -192,7 +189,7 @@ void run(SweepCommand& command, CommandFiles files) {
     check_outputs(files);
   }
   options.rope = command.common.open.rope;
-  command.common.open.rope.factor.reset();  // applies to the sweep's scalings, not to the model
+  command.common.open.rope.factor.reset();  // applies to the sweep's scalings only
   if (!options.text.empty()) check_text(options.text);
   if (options.passkey) options.passkeys.hay = open_hay(command.haystack);
   const Engine runtime = open_engine(command.common);

@@ -32,8 +32,7 @@ Tokenizer open_tokenizer(const CommonOptions& options, const ModelFiles& files) 
   return tokenizer;
 }
 
-// Prints messages rendered with the chat template, and their ids. The template writes special tokens and the
-// BOS.
+// The template writes special tokens and the BOS.
 void tokenize_messages(const TokenizeCommand& command) {
   const ModelFiles files = open_files(command.common.model);
   const Tokenizer tokenizer = open_tokenizer(command.common, files);
