@@ -222,7 +222,8 @@ std::vector<BenchResult> wanted_results(const BenchCommand& command) {
 void run(BenchCommand& command) {
   const bool random = command.common.open.random_weights, config = !command.config.empty();
   if (random != config || random != command.common.model.empty()) {
-    throw UsageError("bench needs --model DIR, or --config FILE with --random-weights");
+    throw UsageError(
+        "--model: the model is unclear; give --model DIR, or --config FILE with --random-weights");
   }
   if (random) command.common.model = command.config;
   const Engine engine = open_engine(command.common, Reads::kTokens);

@@ -102,7 +102,7 @@ bool take_turn(Chat& chat, const LineReader::Message& input) {
     if (!input.verbatim && is_command(input.text)) return run_command(chat, input.text);
     if (trimmed(input.text).empty()) return true;
     if (chat.terminal && input.text.find("\uFFFD") != std::string::npos)
-      throw Error("the message holds U+FFFD (bytes that are not UTF-8); set the terminal to UTF-8");
+      throw Error("message: holds U+FFFD (bytes that are not UTF-8); set the terminal to UTF-8");
     answer(chat, input.text);
   } catch (const Interrupted&) {
     if (!chat.terminal) return false;

@@ -36,7 +36,8 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
     if (against.quantize.empty()) {
       options.quantize = "none";
     } else if (options.quantize != "none" && options.dtype != "auto") {
-      throw UsageError("--against-quantize and --against-dtype both set the weight format; omit one");
+      throw UsageError(
+          "--against-quantize: excludes --against-dtype, as both set the weight format; omit one");
     }
   }
   if (!against.kv_dtype.empty()) options.kv_dtype = against.kv_dtype;
@@ -74,9 +75,10 @@ void check_same_ids(const TokenSource& source, const Tokenizer& tokenizer, const
                     const std::filesystem::path& reference) {
   const std::string text = tokenizer.decode(source.range(0, source.size()), false);
   if (tokenizer.encode(text, false) != other.encode(text, false) || text_bos(tokenizer) != text_bos(other)) {
-    throw Error(reference.string() +
-                ": its tokenizer produces other ids for the text than the first model's; --against needs a "
-                "model with the same tokenizer");
+    throw Error(
+        reference.string() +
+        ": its tokenizer produces other ids for the text than the first model's; use --against with a "
+        "model of the same tokenizer");
   }
 }
 

@@ -65,9 +65,9 @@ void check_outputs(const CommandFiles& files) {
     for (const auto& [name, file] : others) {
       if (same_file(output.file, files.context)) break;
       if (is_of_model(output.file, file))
-        throw UsageError(fmt::format("{} is a file that {} is read from; name another", output.name, name));
+        throw UsageError(fmt::format("{}: {} is read from this file; name another", output.name, name));
       if (same_file(output.file, file))
-        throw UsageError(fmt::format("{} and {} are one file; name another", output.name, name));
+        throw UsageError(fmt::format("{}: the same file as {}; name another", output.name, name));
     }
     others.push_back(output);
   }

@@ -41,19 +41,19 @@ void check_usage(GenerateCommand& command) {
   WritingOptions& writing = command.writing;
   begin_context(writing.load_cache.file, writing.save_cache, command.common.quiet);
   command.chat = command.chat || !writing.system.empty();
-  if (command.chat && command.raw) throw UsageError("--raw excludes --chat and --system; remove one");
+  if (command.chat && command.raw) throw UsageError("--raw: excludes --chat and --system; remove one");
   if (!command.chat && !command.common.open.template_variables.empty())
-    throw UsageError("--template-var needs a chat template; add --chat");
+    throw UsageError("--template-var: needs a chat template; add --chat");
   if (command.first_tokens && command.chat)
-    throw UsageError("--first-tokens excludes --chat and --system; remove one");
+    throw UsageError("--first-tokens: excludes --chat and --system; remove one");
   if (writing.generate.logprobs && !command.json && !command.prompts)
-    throw UsageError("--logprobs needs JSON output; add --json");
+    throw UsageError("--logprobs: needs JSON output; add --json");
   if (command.prompts && (!writing.save_cache.empty() || (command.chat && !writing.load_cache.empty())))
-    throw UsageError("--prompts excludes --save-cache, and --load-cache with --chat");
+    throw UsageError("--prompts: excludes --save-cache, and --load-cache with --chat; remove them");
   const bool prompt = command.prompt || command.prompt_file || command.prompts;
   if (!prompt && (command.chat || writing.load_cache.empty()))
-    throw UsageError(waits_on_stdin() ? "the prompt is missing; --prompt-file - reads standard input"
-                                      : "the prompt is missing; give --prompt or --prompt-file");
+    throw UsageError(waits_on_stdin() ? "--prompt: missing; give --prompt-file - for standard input"
+                                      : "--prompt: missing; give --prompt or --prompt-file");
   if (command.escape) {
     if (command.prompt) command.prompt = unescaped(*command.prompt);
     writing.system = unescaped(writing.system);
@@ -192,7 +192,7 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
 std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& engine,
                                  std::span<const int32_t> context, const JsonFields& line) {
   const nlohmann::json* const given = line.find("messages");
-  if (given != nullptr && !command.chat) line.fail("messages", "takes --chat");
+  if (given != nullptr && !command.chat) line.fail("messages", "needs the chat template; add --chat");
   if (!command.chat)
     return prompt_tokens(context, *engine.tokenizer, line.need_string("prompt"), command.first_tokens);
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();

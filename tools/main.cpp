@@ -39,7 +39,7 @@ int finish() {
   std::cout.flush();
   if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
   if (lariat::stdout_has_no_reader()) return 128 + SIGPIPE;
-  return fail("standard output could not be written; check the space left on its disk", 1);
+  return fail("standard output: could not be written; check the space left on its disk", 1);
 }
 
 // Otherwise the next opened file would take a closed stream's descriptor.

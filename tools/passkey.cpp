@@ -197,7 +197,7 @@ void run(PasskeyCommand& command) {
   complete(command, runtime, session);
   warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
   const int64_t longest = command.lengths.back();
-  check_memory(session, longest, 2, fmt::format("a passkey length of {}", longest));
+  check_memory(session, longest, 2, fmt::format("--lengths {}", longest));
   auto log = open_run_log(
       command.files, [&] { return plan_of(command, runtime); }, command.common.quiet);
   std::vector<Measured> all;

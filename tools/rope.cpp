@@ -30,11 +30,13 @@ struct Args {
 RopeScaling bare_head(const Args& args) {
   const RopeOptions& given = args.common.open.rope;
   if (!args.head_dim || !given.theta || !given.original_ctx)
-    throw UsageError("rope needs --model DIR, or --head-dim, --rope-theta and --rope-original-ctx");
+    throw UsageError(
+        "--model: missing; give --model DIR, or --head-dim, --rope-theta and --rope-original-ctx");
   if (*args.head_dim < 2 || *args.head_dim > 1024 || *args.head_dim % 2 != 0)
-    throw UsageError(fmt::format("--head-dim is {}; expected an even number from 2 to 1024", *args.head_dim));
+    throw UsageError(fmt::format("--head-dim: found {}; use an even number from 2 to 1024", *args.head_dim));
   if (*given.original_ctx < 1 || *given.original_ctx > INT32_MAX)
-    throw UsageError(fmt::format("--rope-original-ctx: expected an integer from 1 to {}", INT32_MAX));
+    throw UsageError(
+        fmt::format("--rope-original-ctx: out of range; use an integer from 1 to {}", INT32_MAX));
   RopeScaling rope;
   rope.head_dim = rope.rotary_dim = *args.head_dim;
   rope.theta = *given.theta;
@@ -44,7 +46,7 @@ RopeScaling bare_head(const Args& args) {
 
 ConfigRope rope_of(const Args& args) {
   if (args.model.empty()) return {resolve_rope(bare_head(args), args.common.open.rope), {}, {}, {}};
-  if (args.head_dim) throw UsageError("--head-dim excludes --model; remove one");
+  if (args.head_dim) throw UsageError("--head-dim: excludes --model; remove one");
   if (!std::filesystem::exists(args.model / "config.json"))
     refuse_other_formats(args.model, /*config_file=*/true);
   ConfigRope own = load_rope(open_text_files(args.model).texts);
@@ -154,7 +156,7 @@ void run(const Args& args) {
   warn_of_still_scale(args.common, rope);
   const int64_t length = args.length.value_or(std::max(rope.original_ctx, rope.max_position_embeddings));
   if (length < 1 || length > INT32_MAX)
-    throw UsageError(fmt::format("--length: expected an integer from 1 to {}", INT32_MAX));
+    throw UsageError(fmt::format("--length: out of range; use an integer from 1 to {}", INT32_MAX));
   const double seen = rope_step_length(rope, length, args.common.open.rope_steps);
   // Writes the picture first: a reader of the table may close the pipe.
   if (!args.svg.empty()) {

@@ -88,7 +88,7 @@ void LineReader::open_editor() {
   if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
   editor_ = el_init("lariat", stdin, isatty(STDOUT_FILENO) == 1 ? stdout : stderr, stderr);
   history_ = history_winit();
-  if (editor_ == nullptr || history_ == nullptr) throw Error("the terminal cannot be opened; use a pipe");
+  if (editor_ == nullptr || history_ == nullptr) throw Error("terminal: cannot be opened; use a pipe");
   HistEventW event;
   history_w(history_, &event, H_SETSIZE, kHistory);
   history_w(history_, &event, H_SETUNIQUE, 1);  // repeated lines are stored once

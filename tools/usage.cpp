@@ -37,15 +37,15 @@ std::string meant(const std::string& name) { return name.empty() ? "" : " (did y
 std::string no_command(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names = {"help", "version"};
   for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
-  return fmt::format("unknown subcommand \"{}\"{}", word, meant(nearest_name(word, names)));
+  return fmt::format("subcommand \"{}\": unknown{}", word, meant(nearest_name(word, names)));
 }
 
 std::string no_option(const CLI::App& command, const std::string& word) {
   if (!word.starts_with("-")) {
-    return fmt::format("unexpected \"{}\"; quote a text of several words", word);
+    return fmt::format("\"{}\": unexpected word; quote a text of several words", word);
   }
   const std::string name = word.substr(0, word.find('='));
-  return fmt::format("unknown option {}{}", name, meant(nearest_name(name, option_names(command))));
+  return fmt::format("{}: unknown option{}", name, meant(nearest_name(name, option_names(command))));
 }
 
 // "-temp" is parsed as -t with the value "emp"; the user meant --temperature.
@@ -56,7 +56,7 @@ std::string long_name_with_one_dash(const CLI::App& command, const std::vector<s
     const std::string name = "-" + word.substr(0, word.find('='));
     const auto begins = [&](const std::string& option) { return option.starts_with(name); };
     if (std::ranges::any_of(known, begins))
-      return fmt::format("unknown option {}{}", name.substr(1), meant(nearest_name(name, known)));
+      return fmt::format("{}: unknown option{}", name.substr(1), meant(nearest_name(name, known)));
   }
   return "";
 }
@@ -120,7 +120,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error,
     if (!first.starts_with("-")) return no_command(app, first) + see_help(app, words);
     for (const std::string& word : words) {
       if (command_named(app, word) != nullptr)
-        return fmt::format("{0} precedes the subcommand; write lariat {1} {0}", first, word) +
+        return fmt::format("{0}: precedes the subcommand; write lariat {1} {0}", first, word) +
                see_help(app, {word});
     }
     return no_option(app, first) + see_help(app, words);

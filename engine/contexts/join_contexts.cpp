@@ -157,7 +157,7 @@ JoinOptions parse_join(std::string_view text) {
   }
   if (!known || words.size() > 2)
     throw UsageError(fmt::format(
-        "\"{}\" is no join method; expected rotate, recompute=N (N from 1) or anew, optionally with "
+        "join method \"{}\": unknown; use rotate, recompute=N (N from 1) or anew, optionally with "
         "/bos=drop or /bos=keep",
         text));
   return options;
@@ -173,7 +173,7 @@ SavedContext join_contexts(Session& session, std::span<const std::filesystem::pa
   const Joint joint = lay_out(contexts, options, bos);
   check_length(session.options(), std::ssize(joint.tokens));
   check_memory(session, std::ssize(joint.tokens), 1,
-               fmt::format("a joined context of {}", counted(joint.tokens.size(), "token")));
+               fmt::format("joined context of {}", counted(joint.tokens.size(), "token")));
   if (joint.axes > 1)
     sequence.set_mrope_positions(std::vector<int32_t>(joint.positions.begin(), joint.positions.end()));
   sequence.expect(joint.length());

@@ -88,9 +88,9 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
     throw Error(fmt::format("{}: {} tokens for a cache of {}; pass the cached tokens", file.string(),
                             tokens.size(), cache.length()));
   if (!cache.consistent())
-    throw Error(
-        file.string() +
-        ": a stale cache cannot be saved; its keys have several RoPE frequencies; use a consistent cache");
+    throw Error(file.string() +
+                ": a stale cache cannot be saved, as its keys have several RoPE frequencies; use "
+                "`rope_cache` consistent");
   ContextRecord record = record_of(sequence, tokens);
   record.identity = identity_of(session, sequence);
   record.scaling = describe(sequence.rope());

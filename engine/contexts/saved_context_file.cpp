@@ -210,8 +210,9 @@ std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const Contex
                                         const std::filesystem::path& file) {
   const int64_t n_pages = ceil_div(record.length, kKvPage);
   if (static_cast<size_t>(n_pages) > kMaxTensors / (4 * geometry.layers.size()))
-    throw Error(fmt::format("{}: {} tokens of {} layers exceed the limit of a saved context", file.string(),
-                            record.length, geometry.layers.size()));
+    throw Error(
+        fmt::format("{}: {} tokens of {} layers exceed the limit of a saved context; save a shorter one",
+                    file.string(), record.length, geometry.layers.size()));
   std::vector<NamedShape> tensors;
   for (int64_t page = 0; page < n_pages; ++page) {
     for (size_t i = 0; i < geometry.layers.size(); ++i) {

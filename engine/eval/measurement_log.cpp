@@ -194,7 +194,8 @@ void MeasurementLog::append(const Record& record) {
 // One write() per line: killed processes leave at most one incomplete line, the last.
 void MeasurementLog::write_line(const Json& json) {
   if (const int error = write_all(fd_, json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n")) {
-    fail(file_, std::string("writing failed: ") + std::strerror(error) + "; earlier results are kept");
+    fail(file_, std::string("writing failed: ") + std::strerror(error) +
+                    "; check the space on its disk, earlier results are kept");
   }
 }
 

@@ -106,10 +106,10 @@ void Sweep::check() {
   const int64_t most = most_tokens(), limit = session.options().max_ctx;
   if (limit > 0 && most > limit) {
     throw ContextFull(
-        fmt::format("a length of {} needs sequences of {} with its answer, more than the {} allowed", longest,
+        fmt::format("`lengths` {}: needs sequences of {} with its answer, more than the {} allowed", longest,
                     counted(most, "token"), limit));
   }
-  check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
+  check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("`lengths` {}", longest));
   if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
   if (options_.perplexity || options_.growing) {
     const int64_t bos = std::ssize(bos_), holds = longest - bos, have = text_->size();

@@ -29,7 +29,7 @@ std::vector<int32_t> parse_token_list(std::string_view text, const std::string& 
     tokens.push_back(id);
     at = end;
   }
-  if (tokens.empty()) throw Error(where + ": no token ids");
+  if (tokens.empty()) throw Error(where + ": no token ids; give numbers separated by commas or spaces");
   return tokens;
 }
 
