@@ -131,7 +131,7 @@ void run(const PerplexityCommand& command) {
   if (one_piece &&
       typed.count("--ctx") + typed.count("--stride") + typed.count("--step") + typed.count("--method") > 0) {
     throw UsageError(
-        "--load-cache and --save-cache score the text in one piece; omit --ctx, --stride, --step and "
+        "--load-cache, --save-cache: score the text in one piece; omit --ctx, --stride, --step and "
         "--method");
   }
   check_result_files(command.files);
@@ -203,7 +203,7 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
                             .interrupted = &interrupted()};
   if (command.buckets.size() > 1) options.ends = command.buckets;
   if (!std::ranges::is_sorted(options.ends, std::less_equal()))
-    throw UsageError("--buckets: give the ends in rising order, such as 8192,12288,16384");
+    throw UsageError("--buckets: the ends do not rise; give them in rising order, such as 8192,12288,16384");
   if (!options.ctx.empty()) return options;
   const auto wanted = [&](int64_t tokens) {
     return default_ctx(options, engine.session_options.rope->original_ctx, tokens);
@@ -228,7 +228,7 @@ void add_perplexity_command(CLI::App& app) {
       ->default_str("original length, at most 2048; growing: twice it")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
-                         "growing: N x --ctx for N contexts", true);
+                         "growing: N / --ctx contexts", true);
   sub.get_option("--max-tokens")->default_str("all");
   sub.add_option("--step", command->step, "tokens per growing step or anchored window")
       ->default_str("512; growing with --rope-steps exact: 32")

@@ -52,7 +52,8 @@ View view_of(const SweepCommand& command, const Plan& plan) {
   for (const std::string& text : command.ranges) {
     std::smatch ends;
     if (!std::regex_match(text, ends, form) || std::stoll(ends[1]) >= std::stoll(ends[2]))
-      throw UsageError(fmt::format("--ranges {}: give positions as FROM-TO, such as 8192-12288", text));
+      throw UsageError(
+          fmt::format("--ranges {}: no range of positions; write FROM-TO, such as 8192-12288", text));
     view.ranges.push_back({std::stoll(ends[1]), std::stoll(ends[2])});
   }
   return view;
@@ -132,12 +133,13 @@ void read_shard(const std::string& text, SweepOptions& sweep) {
     sweep.shard_count = std::stoll(parts[2]);
   }
   if (parts.empty() || sweep.shard_index >= sweep.shard_count)
-    throw UsageError(fmt::format("--shard {}: give i/n with i from 0 to n - 1, such as 0/4", text));
+    throw UsageError(
+        fmt::format("--shard {}: no shard; write i/n with i from 0 to n - 1, such as 0/4", text));
 }
 
 void check_usage(const SweepCommand& command) {
   if (command.files.report.empty()) {
-    throw UsageError("sweep needs --report OUT.html; results are saved next to it");
+    throw UsageError("--report: missing; give --report OUT.html, results are saved next to it");
   }
   if (!command.merge.empty()) return check_merge_usage(*command.common.command);
   if (!command.shard.empty() && !command.files.results.empty()) {
@@ -149,15 +151,16 @@ void check_usage(const SweepCommand& command) {
                         name));
     }
   }
-  if (command.common.model.empty()) throw UsageError("sweep needs --model DIR, or --merge FILES");
+  if (command.common.model.empty()) throw UsageError("--model: missing; give --model DIR, or --merge FILES");
   if (command.sweep.text == "-" || command.haystack == "-")
-    throw UsageError("sweep reads its texts more than once and cannot use standard input; name a file");
+    throw UsageError(
+        "--file, --haystack: sweep reads its texts repeatedly, so not from standard input; name a file");
   if (command.common.open.rope.scaling || command.common.open.rope.config) {
     throw UsageError(
-        "sweep compares several scalings: use --scalings instead of --rope-scaling or --rope-config");
+        "--rope-scaling, --rope-config: sweep compares several scalings; use --scalings instead");
   }
   if (!command.common.open.position_method.empty())
-    throw UsageError("sweep compares several methods: use --scalings instead of --position-method");
+    throw UsageError("--position-method: sweep compares several methods; use --scalings instead");
 }
 
 void warn_of_idle(const CommonOptions& common, const SweepOptions& sweep, const std::string& method) {
@@ -185,7 +188,7 @@ void run(SweepCommand& command, CommandFiles files) {
   std::filesystem::path file = command.files.results;
   if (file.empty()) {
     file = log_beside(command.files.report, options.shard_index, shards);
-    files.outputs.push_back({"its results in " + file.string(), file});
+    files.outputs.push_back({"results file " + file.string(), file});
     check_outputs(files);
   }
   options.rope = command.common.open.rope;
@@ -202,7 +205,7 @@ void run(SweepCommand& command, CommandFiles files) {
   if (!command.losses.empty()) {
     options.on_losses = [&](const nlohmann::ordered_json& line) {
       losses << line.dump() << "\n" << std::flush;
-      if (!losses) throw Error(command.losses.string() + ": writing failed");
+      if (!losses) throw Error(command.losses.string() + ": writing failed; check the space on its disk");
     };
   }
 
@@ -280,12 +283,13 @@ void add_sweep_command(CLI::App& app) {
   add_model_option(sub, command->common, false);
   add_output_option(sub, "--report", command->files.report, "HTML report; results are saved next to it");
   sub.add_option("-f,--file", sweep.text, "text for perplexity; default: heldout.txt in the model's folder");
+  // Both lists begin with none.
+  const std::string methods = known_position_methods("|").substr(std::string_view("none").size());
   sub.add_option("--scalings", sweep.scalings,
-                 "scalings (model: from config.json), position methods (" + known_position_methods(", ") +
-                     "), or both as in dca/chunk=6144/window=2048+yarn")
+                 "scalings, position methods or both (dca/window=2048+yarn); model: from config.json")
       ->delimiter(',')
       ->default_str("none,linear,ntk,dynamic,yarn,dynamic-yarn")
-      ->type_name("model|" + known_scalings("|"));
+      ->type_name("model|" + known_scalings("|") + methods);
   sub.add_option("--lengths", sweep.lengths, "context lengths in tokens")
       ->delimiter(',')
       ->default_str("1, 2 and 4 times the original length")
