@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/convert.h"
+#include "kernels/integers.h"
 #include "kernels/quant.h"
 #include "kernels/search_quant.h"
 
@@ -103,7 +104,50 @@ void read_float_rows(const HostWeight& from, int64_t first_row, const Matrix& to
   }
 }
 
+HostWeight float_columns(const HostWeight& from, int64_t first, int64_t count) {
+  const auto element = static_cast<int64_t>(size_of(from.m.dtype));
+  const auto read = [=](int64_t row, const CodeRow& to) {
+    std::vector<uint8_t> copy;
+    const uint8_t* whole = static_cast<const uint8_t*>(from.m.data) + row * from.m.stride * element;
+    if (from.read_row) {
+      copy.resize(static_cast<size_t>(from.m.cols * element));
+      from.read_row(row, {copy.data()});
+      whole = copy.data();
+    }
+    std::copy_n(whole + first * element, count * element, to.codes);
+  };
+  return {from.m.form(), from.m.rows, count, read};
+}
+
+HostWeight quantized_columns(const HostWeight& from, int64_t first, int64_t count) {
+  const Matrix m = from.m;
+  const auto read = [=, read = from.read_row](int64_t row, const CodeRow& to) {
+    RowOfCodes whole(m);
+    const auto& [codes, scales, minima, outer, outer_minima] = whole.room();
+    read(row, whole.room());
+    std::copy_n(codes + first, count, to.codes);
+    const int64_t size = m.grouping.size, block = m.grouping.block, groups = ceil_div(count, size);
+    std::copy_n(scales + first / size, groups, to.scales);
+    if (m.grouping.minimum) std::copy_n(minima + first / size, groups, to.minima);
+    if (m.grouping.scales != ScaleType::kNested) return;
+    std::copy_n(outer + first / block, ceil_div(count, block), to.outer);
+    if (m.grouping.minimum) std::copy_n(outer_minima + first / block, ceil_div(count, block), to.outer_minima);
+  };
+  return {m.form(), m.rows, count, read};
+}
+
 }  // namespace
+
+HostWeight rows_of(const HostWeight& from, int64_t first, int64_t count) {
+  if (from.m) return from.m.row_range(first, count);
+  const auto read = [read = from.read_row, first](int64_t row, const CodeRow& to) { read(first + row, to); };
+  return {from.m.form(), count, from.m.cols, read};
+}
+
+HostWeight columns_of(const HostWeight& from, int64_t first, int64_t count) {
+  if (from.m && from.m.rows == 1) return from.m.column_range(first, count);
+  return is_quantized(from.m.dtype) ? quantized_columns(from, first, count) : float_columns(from, first, count);
+}
 
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
   const QuantLayout layout(to);

@@ -5,8 +5,6 @@
 #include <memory>
 
 #include "kernels/error.h"
-#include "kernels/integers.h"
-#include "kernels/quant.h"
 #include "kernels/search_quant.h"
 
 namespace lariat {
@@ -27,56 +25,6 @@ HostWeight transposed(const HostWeight& from) {
                   m.row_range(row, 1).column_range(col, 1).data, element);
   };
   return {m.dtype, m.cols, m.rows, read};
-}
-
-// The rank's columns of a matrix of floats. A reader, so that the columns are copied: in place, each page of
-// the file would stay in memory for a part of its rows.
-HostWeight float_columns(const HostWeight& from, const Share& cols) {
-  const auto element = static_cast<int64_t>(size_of(from.m.dtype));
-  const auto read = [=](int64_t row, const CodeRow& to) {
-    std::vector<uint8_t> copy;
-    const uint8_t* whole = nullptr;
-    if (from.m) {
-      whole = static_cast<const uint8_t*>(from.m.row_range(row, 1).data);
-    } else {
-      copy.resize(static_cast<size_t>(from.m.cols * element));
-      from.read_row(row, {copy.data()});
-      whole = copy.data();
-    }
-    std::copy_n(whole + cols.first * element, cols.count * element, to.codes);
-  };
-  return {from.m.form(), from.m.rows, cols.count, read};
-}
-
-// The rank's columns of a quantized matrix.
-HostWeight quantized_columns(const HostWeight& from, const Share& cols) {
-  const Matrix m = from.m;
-  const Grouping grouping = m.grouping;
-  const auto read = [=, read = from.read_row](int64_t row, const CodeRow& to) {
-    const int64_t scales = ceil_div<int64_t>(m.cols, grouping.size), first = cols.first / grouping.size;
-    std::vector<uint8_t> codes(static_cast<size_t>(round_up(m.cols, kQuantGroup)));
-    std::vector<float> numbers(static_cast<size_t>(4 * scales));
-    float* const at = numbers.data();
-    const CodeRow whole{codes.data(), at, at + scales, at + 2 * scales, at + 3 * scales};
-    read(row, whole);
-    const int64_t n = ceil_div<int64_t>(cols.count, grouping.size);
-    std::copy_n(whole.codes + cols.first, cols.count, to.codes);
-    std::copy_n(whole.scales + first, n, to.scales);
-    if (grouping.minimum) std::copy_n(whole.minima + first, n, to.minima);
-    if (grouping.scales != ScaleType::kNested) return;
-    const int64_t block = cols.first / grouping.block, blocks = ceil_div<int64_t>(cols.count, grouping.block);
-    std::copy_n(whole.outer + block, blocks, to.outer);
-    if (grouping.minimum) std::copy_n(whole.outer_minima + block, blocks, to.outer_minima);
-  };
-  return {m.form(), m.rows, cols.count, read};
-}
-
-HostWeight rows_of(const HostWeight& from, const Share& rows) {
-  if (from.m) return from.m.row_range(rows.first, rows.count);
-  const auto read = [read = from.read_row, first = rows.first](int64_t row, const CodeRow& to) {
-    read(first + row, to);
-  };
-  return {from.m.form(), rows.count, from.m.cols, read};
 }
 
 // Throws Error with advice if the backend does not support weights of this dtype.
@@ -115,16 +63,14 @@ WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optiona
   if (requested) check_quantizes(backend, requested->dtype, "leave `quantize` out");
 }
 
-// The rank's part of the source matrix. Columns are copied: kernels read whole rows.
+// The rank's part of the source matrix.
 HostWeight WeightLoader::own_part(const Parameter& parameter, bool once) {
   HostWeight all = host(parameter, once);
   const bool vector = is_vector(parameter.role);
   const Share &rows = vector ? Share() : parameter.own_rows,
              &cols = vector ? parameter.own_rows : parameter.own_cols;
-  if (rows.count > 0) all = rows_of(all, rows);
-  if (cols.count == 0) return all;
-  if (vector && all.m) return all.m.column_range(cols.first, cols.count);
-  return is_quantized(all.m.dtype) ? quantized_columns(all, cols) : float_columns(all, cols);
+  if (rows.count > 0) all = rows_of(all, rows.first, rows.count);
+  return cols.count > 0 ? columns_of(all, cols.first, cols.count) : all;
 }
 
 Weight WeightLoader::weight(std::span<const Parameter> blocks) {

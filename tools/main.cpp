@@ -35,15 +35,15 @@ int fail(const std::string& what, int code) {
   return code;
 }
 
-// A run fails if its stdout was lost. A closed pipe is no error: the exit code is 128 + SIGPIPE.
+// A run fails if its stdout was lost, except for a closed pipe: 128 + SIGPIPE.
 int finish() {
   std::cout.flush();
   if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
   if (lariat::stdout_has_no_reader()) return 128 + SIGPIPE;
-  return fail("standard output could not be written; check the space left on its disk", 1);
+  return fail("standard output: could not be written; check the space left on its disk", 1);
 }
 
-// Keeps closed streams unusable; otherwise the next opened file would take their descriptors.
+// Otherwise the next opened file would take a closed stream's descriptor.
 void keep_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
@@ -70,6 +70,7 @@ int run(const std::vector<std::string>& words) {
     } else if (words[0] == "version") {
       std::cout << app->version() << "\n";
     } else {
+      lariat::check_options_of_ranks(words);
       app->parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 expects reversed words
     }
   } catch (const lariat::Followed&) {
@@ -89,9 +90,10 @@ int run(const std::vector<std::string>& words) {
 int main(int argc, char** argv) {
   keep_closed_streams();
   lariat::install_signal_handlers();
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   try {
-    const lariat::CommandRanks ranks;
-    return run({argv + std::min(argc, 1), argv + argc});
+    const lariat::CommandRanks ranks(words);
+    return run(words);
   } catch (const lariat::Error& e) {
     return fail(e.what(), 1);
   } catch (const std::bad_alloc&) {

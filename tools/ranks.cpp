@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <exception>
 
@@ -24,9 +25,23 @@ void hide_output() {
   ::close(nowhere);
 }
 
+bool has_option(const std::vector<std::string>& words, const std::string& option) {
+  return std::ranges::any_of(
+      words, [&](const std::string& word) { return word == option || word.starts_with(option + "="); });
+}
+
 }  // namespace
 
-CommandRanks::CommandRanks() : communicator_(make_communicator()) {
+void check_options_of_ranks(const std::vector<std::string>& words) {
+  for (const char* option : {"--against", "--load-cache", "--save-cache"}) {
+    if (command_ranks != nullptr && has_option(words, option))
+      throw UsageError(std::string(option) + ": not supported on several processes; run without mpirun");
+  }
+}
+
+CommandRanks::CommandRanks(const std::vector<std::string>& words) {
+  if (has_option(words, "--shard")) return;
+  communicator_ = make_communicator();
   if (communicator_->size() > 1) command_ranks = communicator_.get();
   if (communicator_->rank() > 0) hide_output();
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/communicator.h"
 
@@ -8,10 +9,11 @@
 // output; the others print nothing.
 namespace lariat {
 
-// Must live as long as main: starts MPI if mpirun started this process.
+// Must live as long as main: starts MPI if mpirun started this process. Shards of a sweep (--shard) stay
+// separate processes.
 class CommandRanks {
  public:
-  CommandRanks();
+  explicit CommandRanks(const std::vector<std::string>& words);
   CommandRanks(const CommandRanks&) = delete;
   CommandRanks& operator=(const CommandRanks&) = delete;
   ~CommandRanks();
@@ -21,6 +23,9 @@ class CommandRanks {
 };
 
 Communicator* ranks();  // of this command; null: one process
+
+// Throws UsageError for an option that several processes do not support.
+void check_options_of_ranks(const std::vector<std::string>& words);
 
 // Repeats rank 0's calls on another rank. Ends all ranks if one of the calls fails.
 struct Engine;
