@@ -71,6 +71,23 @@ TEST_P(FormLayout, HoldsTheOriginalValues) {
     }
   }
 }
+
+TEST_P(FormLayout, PartsOfRowsAndColumns) {
+  const int64_t rows = 19, unit = form_.grouping.scales == ScaleType::kNested ? form_.grouping.block : form_.grouping.size,
+                cols = 3 * unit + 5;
+  const HostWeight codes = random_codes(form_, rows, cols);
+  std::vector<float> all(static_cast<size_t>(rows * cols));
+  read_floats(codes, 0, {all.data(), DType::kF32, rows, cols});
+  const HostWeight floats(Matrix(all.data(), DType::kF32, rows, cols));
+  for (const auto& [first, count] : {std::pair{unit, 2 * unit}, {2 * unit, unit + 5}, {int64_t{0}, unit}}) {
+    for (const HostWeight& from : {codes, floats}) {
+      std::vector<float> part(static_cast<size_t>(7 * count));
+      read_floats(columns_of(rows_of(from, 4, 7), first, count), 0, {part.data(), DType::kF32, 7, count});
+      for (int64_t i = 0; i < 7 * count; ++i)
+        ASSERT_EQ(part[static_cast<size_t>(i)], all[static_cast<size_t>((4 + i / count) * cols + first + i % count)]);
+    }
+  }
+}
 INSTANTIATE_TEST_SUITE_P(Forms, FormLayout, testing::ValuesIn(form_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
