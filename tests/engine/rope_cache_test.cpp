@@ -85,7 +85,8 @@ TEST_P(DynamicCache, CountsItsRerotationsAndShrinksBack) {
   EXPECT_EQ(sequence.cache().rerotations().count, 13);
 }
 
-INSTANTIATE_TEST_SUITE_P(Scalings, DynamicCache, testing::Values("dynamic", "dynamic-yarn"),
+INSTANTIATE_TEST_SUITE_P(Scalings, DynamicCache,
+                         testing::Values("dynamic", "dynamic-yarn", "dynamic-yarn-radix"),
                          [](const auto& test) { return test_name(test.param); });
 
 // Families whose layers differ from Llama's, decoded far past the trained context, with their own scaling and
