@@ -1,6 +1,5 @@
-# Selects the CUDA backend and its architectures. Configuring a folder again selects the same, with or without tests, so only
-# CUDA's own files are ever recompiled.
-#   AUTO   with nvcc and a GPU; without a GPU only for the tests, whose build compiles every file for one architecture
+# Selects the CUDA backend and its architectures. Configuring a folder again selects the same, with or without tests.
+#   AUTO   with nvcc and a GPU; without a GPU only for the tests, for one architecture
 #   ON     for the supported architectures: sm_80, sm_90a and PTX for later ones
 # CMAKE_CUDA_ARCHITECTURES or the environment's CUDAARCHS override them.
 set(LARIAT_HAS_CUDA OFF)
@@ -47,8 +46,8 @@ else()
   endif()
 endif()
 
-# Adds the CUDA backend to `target`, or a stub that reports its absence at run time. CUDA sources form a separate library, so
-# all other files compile identically with and without CUDA.
+# Adds the CUDA backend to `target`, or a stub that reports its absence at run time. CUDA sources form a separate library: all
+# other files compile identically with and without CUDA.
 function(lariat_add_cuda target)
   if(NOT LARIAT_HAS_CUDA)
     target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/kernels/cuda/cuda_missing.cpp)
@@ -60,7 +59,7 @@ function(lariat_add_cuda target)
                                  ${CMAKE_SOURCE_DIR}/kernels/cuda/launch_queue.cpp)
   target_compile_options(lariat_cuda PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
-  # Only the headers of cuBLAS: blas.cpp loads the library. A program without CUDA libraries still starts.
+  # Uses only the headers of cuBLAS: blas.cpp loads the library, and lariat starts without CUDA libraries.
   target_link_libraries(lariat_cuda PRIVATE lariat_options CUDA::cudart_static)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:lariat_cuda>)
   target_link_libraries(${target} INTERFACE $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})

@@ -1,4 +1,4 @@
-# `cmake --install`: the program, its bash completion and man page; the library, its headers and a CMake package.
+# `cmake --install`: program, bash completion and man page; library, headers and CMake package.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -13,7 +13,7 @@ if(NOT CMAKE_CROSSCOMPILING)
   install(FILES ${CMAKE_BINARY_DIR}/lariat.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 
-# Sources and users include "engine/runtime/session.h" relative to include/lariat. Backends: only the factories.
+# Sources and users include "engine/runtime/session.h" relative to include/lariat.
 set(LARIAT_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR}/lariat)
 install(DIRECTORY kernels models engine DESTINATION ${LARIAT_INCLUDE_DIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def"
         REGEX "(kernels/(cpu|cuda|reference)|engine/eval)$" EXCLUDE)

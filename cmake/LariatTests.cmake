@@ -1,6 +1,6 @@
-# One ctest test per GoogleTest suite: a process for each of thousands of tests would mostly start up.
+# One ctest test per GoogleTest suite: a process per test would mostly start up.
 #   lariat_discover_suites(PROGRAM PREFIX [PROPERTIES...])
-# adds PREFIX.SUITE for every suite of the built program. A suite counts as skipped if all its tests are skipped
+# adds PREFIX.SUITE for every suite of the built program. A suite is skipped if all its tests are skipped
 # (tests/main.cpp returns 77).
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(LARIAT_TESTS_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
@@ -18,14 +18,14 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-# Script mode, after linking the program: writes LIST for ctest.
+# Script mode, after linking: writes LIST for ctest.
 execute_process(COMMAND ${PROGRAM} --gtest_list_tests OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[^\n]+" lines "${output}")
 set(suite "")
 set(script "")
 macro(end_suite)
   if(NOT suite STREQUAL "")
-    # Starts suites with many tests first, so no long suite is left to one core at the end.
+    # Starts large suites first: no long suite is left to one core at the end.
     string(APPEND script "add_test([==[${PREFIX}.${suite}]==] [==[${PROGRAM}]==] --gtest_brief=1 "
       "[==[--gtest_filter=${suite}.*]==])\n"
       "set_tests_properties([==[${PREFIX}.${suite}]==] PROPERTIES COST ${count} ${PROPERTIES})\n")

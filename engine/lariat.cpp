@@ -26,7 +26,7 @@ std::unique_ptr<Backend> open_backend(const OpenOptions& options) {
   return std::make_unique<CpuBackend>(options.threads);
 }
 
-// Returns a function that warns about the first tensor with NaN or infinite values.
+// Warns once, about the first tensor with NaN or infinite values.
 std::function<void()> on_not_finite(const OpenOptions& options, const Model& model) {
   return [warn = options.warn, tensors = model.files.tensors, file = model.spec.file.string(),
           warned = std::make_shared<bool>(false)] {
@@ -46,7 +46,7 @@ std::function<void(const Saturation&)> on_saturated(const OpenOptions& options) 
     if (std::exchange(*warned, true)) return;
     const bool keys = found.keys > 0, values = found.values > 0;
     warn(
-        fmt::format("{} numbers of the cached {} exceed f16 and were clamped to 65504, so the results "
+        fmt::format("KV cache: {} numbers of the {} exceed f16 and were clamped to 65504, so the results "
                     "deviate from the model; use `kv_dtype` {}bf16",
                     found.keys + found.values,
                     keys && values ? "keys and values"
@@ -58,20 +58,19 @@ std::function<void(const Saturation&)> on_saturated(const OpenOptions& options) 
   };
 }
 
-// Warns about slow or inaccurate settings.
 void warn_of_settings(Engine& engine) {
   const SessionOptions& session = engine.session_options;
   const DType k = session.k_dtype, v = session.v_dtype;
   const bool every_token = session.rope_steps == 0 && session.rope->depends_on_length();
   if (every_token && k != DType::kF32 && !session.stale_cache) {
     engine.warnings.push_back(fmt::format(
-        "`rope_steps` exact with {} keys rounds small rotations away; use `kv_dtype` f32", name_of(k)));
+        "`rope_steps` exact: rounds small rotations of {} keys away; use `kv_dtype` f32", name_of(k)));
   }
   const int64_t head_dim = engine.model.spec.layers.front().attention.head_dim;
   const auto fast_attention = engine.backend->traits().fast_attention;
   if (!fast_attention(k, v, head_dim) && fast_attention(DType::kF16, DType::kF16, head_dim)) {
     engine.warnings.push_back(
-        fmt::format("attention over {} keys and {} values does not use the tensor cores and is "
+        fmt::format("`kv_dtype`: attention over {} keys and {} values does not use the tensor cores and is "
                     "several times slower; use `kv_dtype` f16",
                     name_of(k), name_of(v)));
   }
@@ -88,23 +87,23 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   if (options.reads == Reads::kChat &&
       !(engine.chat = ChatTemplate::load(files.texts, *engine.tokenizer, options.template_variables))) {
     throw Error(path.string() +
-                ": no chat template (chat_template.jinja, or chat_template in "
-                "tokenizer_config.json; of a GGUF file, tokenizer.chat_template); use an instruct model, or "
-                "generate with "
-                "the markers in the prompt");
+                ": no chat template in chat_template.jinja, tokenizer_config.json "
+                "or the GGUF key tokenizer.chat_template; use an instruct model, or "
+                "put "
+                "the markers into the prompt");
   }
   const auto start = Stopwatch::now();
   const ModelSpec spec = load_config(files.texts);
   const RopeScaling rope = resolve_rope(spec.rope(), options.rope);
   if (!spec.has_rope() && rope != spec.rope())
-    throw UsageError("`rope_scaling`: a " + spec.family + " has no RoPE; its positions are ALiBi");
+    throw UsageError("`rope_scaling`: a " + spec.family + " has ALiBi instead of RoPE; remove the option");
   engine.session_options.positions =
       options.position_method.empty()
           ? spec.position_method
           : parse_position_method(options.position_method, rope.original_ctx, options.max_ctx);
   check_position_method(engine.session_options.positions, spec);
   if (options.quantize && options.dtype)
-    throw UsageError("`quantize` and `dtype` contradict each other; remove one of them");
+    throw UsageError("`quantize`: contradicts `dtype`; remove one of them");
   const std::optional<WeightFormat> requested = options.quantize ? options.quantize : options.dtype;
   engine.backend = open_backend(options);
   if (options.random_weights) {
@@ -134,8 +133,7 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
 SessionOptions Engine::session_for(const RopeScaling& rope) const {
   SessionOptions other = session_options;
   other.rope = rope;
-  // Re-rotation at every token needs f32: a step below half an ulp would be lost. The default value dtype is
-  // a float dtype even with quantized weights.
+  // Re-rotation at every token needs f32: a step below half an ulp would be lost.
   const bool every_token = options.rope_steps == 0 && rope.depends_on_length();
   other.k_dtype = options.kv_dtype.keys.value_or(every_token ? DType::kF32 : DType::kF16);
   const DType embed = model.weights.embed.m.dtype;

@@ -16,7 +16,7 @@
 
 namespace lariat {
 
-// Files to load from a model's folder besides the configuration and weights.
+// Files to load besides configuration and weights.
 enum class Reads {
   kTokens,  // none: the input is token ids
   kText,    // tokenizer
@@ -28,13 +28,13 @@ struct KvDTypes {
   std::optional<DType> keys{}, values{};
 };
 
-// Options for opening a model. Error messages name the members in backticks.
+// Errors name the members in backticks.
 struct OpenOptions {
   Reads reads = Reads::kText;
   std::string device = "auto";             // auto: a GPU if available; cpu, cuda or cuda:N
   int threads = 0;                         // CPU threads; 0: all cores
-  std::optional<DType> dtype{};            // weight dtype; unset: the checkpoint's
-  std::optional<WeightFormat> quantize{};  // weight format to convert to at load: q8, or 4 bits
+  std::optional<DType> dtype{};            // unset: the checkpoint's
+  std::optional<WeightFormat> quantize{};  // format to convert weights to at load
   KvDTypes kv_dtype{};
   int64_t max_ctx = 0, prefill_chunk = 512;  // see SessionOptions
   RopeOptions rope{};
@@ -45,12 +45,11 @@ struct OpenOptions {
   // Additional variables of the chat template.
   nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();
   std::function<void(size_t done, size_t total)> progress{};  // loaded bytes of the weights
-  // Called with one line per problem at run time: non-finite weights or results, cached values beyond f16, a
-  // slow path on a GPU. Unset: no checks.
+  // Receives one line per run-time problem: non-finite values, cached values beyond f16, a slow GPU path.
+  // Unset: no checks.
   std::function<void(const std::string& line)> warn{};
 };
 
-// A model that is ready to run.
 struct Engine {
   Engine() = default;
   Engine(Engine&&) = default;
@@ -62,23 +61,21 @@ struct Engine {
   }
 
   OpenOptions options;
-  std::optional<Tokenizer> tokenizer;  // unset if not requested (OpenOptions::reads)
+  std::optional<Tokenizer> tokenizer;  // see OpenOptions::reads
   std::optional<ChatTemplate> chat;
   std::unique_ptr<Backend> backend;
   Model model;
   SessionOptions session_options;
-  std::vector<std::string> warnings;  // one line per warning
-  double load_seconds = 0;            // time to load the configuration and the weights
+  std::vector<std::string> warnings;
+  double load_seconds = 0;  // of configuration and weights
 
-  // Opens a checkpoint's folder. Throws UsageError for options that contradict each other or the model, and
-  // Error with the file, also if the weights exceed the memory.
+  // Throws UsageError for options that contradict each other or the model, and Error naming the file, also if
+  // the weights exceed the memory.
   static Engine open(const std::filesystem::path& path, OpenOptions options = {});
 
   Session session() const { return {model, *backend, session_options}; }
-  // Options of a session with another RoPE scaling.
   SessionOptions session_for(const RopeScaling& rope) const;
-  // Stop tokens: of the configuration, else of the tokenizer; plus the end-of-turn token of the chat
-  // template.
+  // Stop tokens of the configuration, else the tokenizer, plus the chat template's end-of-turn token.
   std::vector<int32_t> eos_ids() const;
 };
 

@@ -17,11 +17,12 @@ std::string setting_of(const std::string& key) {
 
 std::string longer_than_trained(const RopeScaling& rope) {
   return "the original length " + std::to_string(rope.original_ctx) +
-         " is larger than max_position_embeddings, " + std::to_string(rope.max_position_embeddings);
+         " is larger than max_position_embeddings; use at most " +
+         std::to_string(rope.max_position_embeddings);
 }
 
-// Reads a preset: a rope_scaling or rope_parameters object, or a config with one. A config's RoPE keys and
-// max_position_embeddings count, its head size does not. `original_ctx` overrides the file.
+// Reads a rope_scaling or rope_parameters object, or a config with one: its RoPE keys and
+// max_position_embeddings apply, its head size does not. `original_ctx` overrides the file.
 RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& own,
                         std::optional<int64_t> original_ctx) {
   const nlohmann::json object = read_json_object(file);
@@ -58,19 +59,20 @@ RopeScaling with_scaling(const RopeScaling& base, const RopeOptions& options) {
     throw UsageError(std::string("`rope_scaling`: ") + e.what());
   }
   if (options.config && base.type != type) {
-    throw UsageError("`rope_scaling` " + *options.scaling + " contradicts `rope_config` " +
+    throw UsageError("`rope_scaling` " + *options.scaling + ": contradicts `rope_config` " +
                      options.config->string() + ", which holds " + std::string(name_of(base.type)) +
                      "; give one of them");
   }
   if (type == RopeType::kDefault && options.factor)
-    throw UsageError("`rope_factor` does not apply to `rope_scaling` " + *options.scaling);
+    throw UsageError("`rope_factor`: needs a scaling; remove it, or change `rope_scaling` " +
+                     *options.scaling);
   if (base.type == type) return base;
   if (type == RopeType::kLongRope) {
     throw UsageError(
-        "`rope_scaling` longrope needs its lists of factors: give them with `rope_config` FILE.json");
+        "`rope_scaling` longrope: needs its lists of factors; give them with `rope_config` FILE.json");
   }
   if (needs_factor(type) && !options.factor)
-    throw UsageError("`rope_scaling` " + *options.scaling + " needs `rope_factor` F");
+    throw UsageError("`rope_scaling` " + *options.scaling + ": the factor is missing; add `rope_factor` F");
   return rope_of_type(base, type);
 }
 
@@ -106,7 +108,7 @@ RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {
   if (options.theta) rope.theta = *options.theta;
   // A checkpoint may have such values; an option with them is a mistake.
   if (options.factor && *options.factor < 1.0)
-    throw UsageError("`rope_factor`: expected a number from 1 to 1000000");
+    throw UsageError("`rope_factor`: out of range; use a number from 1 to 1000000");
   if (options.original_ctx && *options.original_ctx > rope.max_position_embeddings)
     throw UsageError("`rope_original_ctx`: " + longer_than_trained(rope));
   if (const auto problem = find_rope_problem(rope))

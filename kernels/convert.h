@@ -4,9 +4,9 @@
 
 #include "kernels/tensor.h"
 
-// Scalar conversions between f32, f16 and bf16. Widening is exact; narrowing rounds to nearest, ties to even.
-// A NaN stays a quiet NaN with its sign and upper payload; overflow becomes infinity. The vector versions
-// (kernels/cpu/simd-inl.h) and the device versions must be bitwise identical.
+// Widening is exact; narrowing rounds to nearest, ties to even. A NaN stays a quiet NaN with its sign and
+// upper payload. The vector versions (kernels/cpu/simd-inl.h) and the device versions must be bitwise
+// identical.
 namespace lariat {
 
 constexpr float bf16_to_f32(uint16_t value) {
@@ -42,7 +42,7 @@ constexpr uint16_t f32_to_f16(float value) {
   } else if (magnitude >= 0x477ff000U) {  // 65520: midpoint of the largest f16 and 65536
     half = 0x7c00U;
   } else if (magnitude < 0x38800000U) {
-    // Below 2^-14, f16 is a multiple of 2^-24, the ulp of 0.5F: adding 0.5F rounds to this multiple.
+    // Below 2^-14, f16 is a multiple of 2^-24, the ulp of 0.5F: adding 0.5F rounds to it.
     half = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
   } else {
     half = (magnitude + 0xfffU + ((magnitude >> 13) & 1U) - 0x38000000U) >> 13;
@@ -50,11 +50,9 @@ constexpr uint16_t f32_to_f16(float value) {
   return static_cast<uint16_t>(sign | half);
 }
 
-// Round trip through bf16 (f16).
 constexpr float round_to_bf16(float value) { return bf16_to_f32(f32_to_bf16(value)); }
 constexpr float round_to_f16(float value) { return f16_to_f32(f32_to_f16(value)); }
 
-// Element `index` of a host array of `dtype`.
 inline float load_f32(const void* data, DType dtype, int64_t index) {
   if (dtype == DType::kF32) return static_cast<const float*>(data)[index];
   const uint16_t bits = static_cast<const uint16_t*>(data)[index];
@@ -69,7 +67,6 @@ inline void store_f32(void* data, DType dtype, int64_t index, float value) {
   }
 }
 
-// dst = src, element by element, between host matrices of the same shape.
 inline void convert(const Matrix& src, const Matrix& dst) {
   for (int64_t r = 0; r < src.rows; ++r) {
     for (int64_t c = 0; c < src.cols; ++c) {

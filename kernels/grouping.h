@@ -13,11 +13,11 @@ enum class Code : uint8_t {
   kFp4,     // FP4 of bitsandbytes
 };
 
-// Whether dot products are integer, with quantized inputs; otherwise weights and inputs are floats.
+// Whether dot products are integer, with quantized inputs.
 constexpr bool is_integer(Code code) { return code <= Code::kIq4; }
 
-// Storage type of scales and minima. kNested: small integers times an f16 that all scales, or all minima, of
-// an output's block share (K-quants of llama.cpp).
+// Storage type of scales and minima. kNested: small integers times an f16 per output and block (K-quants of
+// llama.cpp).
 enum class ScaleType : uint8_t { kBF16, kF16, kF32, kNested };
 
 // Group-wise quantization of a matrix; the DType gives the bits per value.
@@ -26,11 +26,11 @@ struct Grouping {
   ScaleType scales = ScaleType::kBF16;
   bool minimum = false;  // value = scale * code + minimum, with unsigned codes
   uint8_t size = 32;     // consecutive inputs of an output with one scale: 16, 32, 64 or 128
-  uint16_t block = 64;   // inputs per block of a tile (QuantLayout), a multiple of 64 and of `size`
-  bool narrow = false;   // 8-bit values in a 6-bit range: within 32 of the zero point
+  uint16_t block = 64;   // inputs per block (QuantLayout), a multiple of 64 and of `size`
+  bool narrow = false;   // 8-bit values within 32 of the zero point
 
   bool operator==(const Grouping&) const = default;
-  // Whether this is the format of quantize() (kernels/quant.h), with 8 or 4 bits.
+  // A format of quantize() (kernels/quant.h).
   bool plain() const { return *this == Grouping{}; }
 };
 

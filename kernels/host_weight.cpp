@@ -13,7 +13,6 @@
 namespace lariat {
 namespace {
 
-// Buffers for one quantized row.
 class RowOfCodes {
  public:
   explicit RowOfCodes(const Matrix& m)
@@ -66,7 +65,7 @@ bool has_nan(const CodeRow& from, const QuantLayout& layout, int64_t g) {
   return std::any_of(first, first + count, [](uint8_t code) { return (code & 0x7f) == 0x7f; });
 }
 
-// Writes row `row` to its positions in `to`, which must be zero there.
+// Writes a row to its positions in `to`, which must be zero there.
 void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_t* to) {
   const Grouping& grouping = layout.form.grouping;
   for (int64_t g = 0; g < layout.scales(); ++g) {

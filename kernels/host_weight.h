@@ -7,17 +7,17 @@
 
 namespace lariat {
 
-// Destination of one row of a weight: quantized values, one byte each, with scales, or the bytes of floats.
-// Group g has the scale scales[g], or nested outer[b] * scales[g] with integer scales[g]. Minima likewise.
+// One row of a weight: quantized values, one byte each, with scales, or the bytes of floats. Group g has
+// the scale scales[g], or nested outer[b] * scales[g] with integer scales[g]. Minima likewise.
 struct CodeRow {
   uint8_t* codes;
-  // One per Grouping::size inputs; minima only if the format has minima.
+  // One per Grouping::size inputs; minima only if the format has them.
   float *scales = nullptr, *minima = nullptr;
   // One per Grouping::block inputs, nested only.
   float *outer = nullptr, *outer_minima = nullptr;
 };
 
-// Weight [outputs, inputs] before load: non-owned floats in host memory, or a reader that produces rows.
+// Weight [outputs, inputs] before load: non-owned floats, or a reader of rows.
 struct HostWeight {
   Matrix m;  // float data; with a reader only format and shape
   // Writes one row; called by several threads. Empty: m has data.
@@ -29,15 +29,15 @@ struct HostWeight {
       : m(nullptr, form, rows, cols), read_row(std::move(read)) {}
 };
 
-// Conversions of host weights to kernel layouts (kernels/quant.h). `to` is in host memory; its row r is row
-// first_row + r of the weight.
+// Conversions to kernel layouts (kernels/quant.h) in host memory. Row r of `to` is row first_row + r of the
+// weight.
 
-// Copies quantized values verbatim to tiles [first, last) of `to`, which has the same format.
+// Copies quantized values to tiles [first, last) of `to`, which has the same format.
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last);
 // Converts any host weight to float rows of `to`.
 void read_floats(const HostWeight& from, int64_t first_row, const Matrix& to);
-// Converts any host weight to any format, one value at a time. Floats are quantized by quantize()
-// (kernels/quant.h) or by search (kernels/search_quant.h). CPU version: kernels/cpu/lay_out_rows.h.
+// Converts any host weight to any format, floats by quantize() (kernels/quant.h) or by search
+// (kernels/search_quant.h). CPU version: kernels/cpu/lay_out_rows.h.
 void lay_out(const HostWeight& from, const Matrix& to);
 
 }  // namespace lariat

@@ -7,7 +7,7 @@
 #include "kernels/backend.h"
 #include "kernels/convert.h"
 
-// 8-bit cached values with one scale per head and position: scalar functions for backends and host readers.
+// 8-bit cached values with one scale per head and position.
 namespace lariat {
 
 // Quantizes x to out[d] in [-127, 127] and returns scale = max |x| / 127; |x[d] - scale out[d]| <= scale / 2.
@@ -30,7 +30,7 @@ inline float quantize_value(const float* x, int64_t n, int8_t* out) {
   return numbers ? largest / 127.0F : std::numeric_limits<float>::quiet_NaN();
 }
 
-// Scale of a head's value at a position; values: the layer's part of a page, in host memory.
+// Scale of a head's value at a position; values: the layer's part of a page.
 inline float& scale_of_value(const KvLayer& layer, void* values, int64_t head, int64_t position) {
   return *reinterpret_cast<float*>(static_cast<char*>(values) +
                                    kv_scale_offset(layer.n_kv_heads, layer.head_dim, head, position));
@@ -43,7 +43,6 @@ inline float load_value(const KvLayer& layer, void* values, int64_t head, int64_
   return scale_of_value(layer, values, head, position) * static_cast<float>(static_cast<int8_t*>(values)[at]);
 }
 
-// Quantizes x[head_dim] to kQ8 and stores the value with its scale.
 inline void store_quantized_value(const KvLayer& layer, void* values, int64_t head, int64_t position,
                                   const float* x) {
   auto* integers = static_cast<int8_t*>(values) + kv_index(head, position, 0, layer.head_dim);

@@ -9,7 +9,7 @@ struct Limits {
   double flops_per_second = 0;       // multiply-adds with weights of the dtype, counted as two operations
 };
 
-// dtype: compute dtype of products, or quantized weight dtype. Takes about a second on a CPU, less on a GPU.
+// dtype: compute dtype of products, or quantized weight dtype. Takes about a second.
 Limits measure_cpu_limits(int threads, DType dtype);
 Limits measure_cuda_limits(Backend& backend, DType dtype);  // backend: a CudaBackend
 

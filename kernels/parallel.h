@@ -10,7 +10,7 @@
 namespace lariat {
 
 // Splits [0, count) into equal ranges of at least `grain` items, one per thread, and runs body(first, last).
-// A single range runs on the caller's thread and wakes no other thread.
+// A single range runs on the caller's thread.
 template <class Body>
 void for_ranges(int threads, int64_t count, int64_t grain, const Body& body) {
   const int64_t ranges = std::clamp<int64_t>(count / grain, 1, threads);
@@ -21,8 +21,8 @@ void for_ranges(int threads, int64_t count, int64_t grain, const Body& body) {
   run_team(static_cast<int>(ranges), [&](int r) { body(count * r / ranges, count * (r + 1) / ranges); });
 }
 
-// Runs body(task, worker) for every task in [0, count) on thread `worker` < threads. Idle threads take the
-// next task in order, so the largest tasks should come first.
+// Runs body(task, worker) for every task in [0, count), worker < threads. Idle threads take the next task in
+// order: the largest tasks should come first.
 template <class Body>
 void for_tasks(int threads, int64_t count, const Body& body) {
   const auto team = static_cast<int>(std::min<int64_t>(threads, count));
@@ -36,12 +36,12 @@ void for_tasks(int threads, int64_t count, const Body& body) {
   });
 }
 
-// Team size for this number of multiply-adds; `each`: the number worth waking a thread, three microseconds.
+// Team size for `products` multiply-adds; `each`: the number worth waking a thread, three microseconds.
 inline int team_for(int64_t products, int64_t each, int threads) {
   return static_cast<int>(std::clamp<int64_t>(products / each, 1, threads));
 }
 
-// Rows per thread for about 2^14 values each: a few microseconds, the cost of waking a thread.
+// Rows per thread for 2^14 values each: a few microseconds, the cost of waking a thread.
 inline int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, (int64_t{1} << 14) / (cols + 1)); }
 
 // Rows [first, last) of a step, sequence by sequence: body(sequence, first row, its position, row count).

@@ -85,7 +85,6 @@ Group quantize_group(const float* w, DType dtype) {
   return dtype == DType::kQ8 ? q8_group(w, largest) : q4_group(w, largest);
 }
 
-// Decodes the scale or minimum at these addresses.
 float stored_scale(const QuantLayout& layout, const uint8_t* inner, const uint8_t* outer) {
   const auto half = [](const uint8_t* at) { return static_cast<uint16_t>(at[0] | at[1] << 8); };
   switch (layout.form.grouping.scales) {

@@ -7,15 +7,14 @@
 #include "kernels/integers.h"
 #include "kernels/tensor.h"
 
-// Group-wise quantized weights (DType::kQ8, kQ4), from a published format or quantized at load from floats.
-// Consecutive inputs of an output share a scale and an optional minimum (Grouping):
+// Group-wise quantized weights (DType::kQ8, kQ4), as published or quantized at load. Consecutive inputs of an
+// output share a scale and an optional minimum (Grouping):
 //
 //   w[o][i]   = scale[o][i / size] v(q[o][i]) (+ minimum[o][i / size])
 //   v(q)      = q - zero, zero = 128 (8 bits), 8 (4 bits), or 0 with a minimum; or code_table()[q]
 //
-// Integer codes use integer dot products: x is quantized to 8 bits in groups of 32 before the product. With
-// g = i / 32 and the exact integers S = sum v(q) x_q, X = sum x_q over the inputs of g with one scale (all or
-// half of g):
+// Integer codes use integer dot products of x quantized to 8 bits in groups of 32. With g = i / 32 and the
+// exact integers S = sum v(q) x_q, X = sum x_q over the inputs of g with one scale (all or half of g):
 //
 //   x[t][i]   ~ x_scale[t][g] x_q[t][i]                    x_scale = max |x| / 127, |x_q| <= 127
 //   out[t][o] = sum scale[o] x_scale[t] S (+ minimum[o] x_scale[t] X)
@@ -26,13 +25,12 @@
 // q8: scale = max |w| / 127 rounded up to bf16, q - zero = round(w / scale): |error| <= scale / 2.
 // q4: scale = (weight of largest magnitude) / -8: this weight is exact to the rounding of the scale, and the
 //     opposite sign errs by at most one step; q - zero = round(w / scale) in [-8, 7]. A least-squares scale
-//     has 11 % less error but a worse perplexity, because it shrinks outliers.
-// Scales are bf16, not f16: weights of a float checkpoint never over- or underflow, and a shift widens a
-// scale. Values are rounded for the stored scale. A group below 2^-100 is zero; a group with an infinity or a
-// NaN has a NaN scale. Groups of x follow the same rules.
+//     shrinks outliers: 11 % less error, but a worse perplexity.
+// bf16 scales never over- or underflow for float checkpoints, and a shift widens them. Values are rounded for
+// the stored scale. A group below 2^-100 is zero; a group with an infinity or a NaN has a NaN scale. Groups
+// of x follow the same rules.
 //
-// Memory layout, in the order of VPDPBUSD: tiles of 16 outputs, each a sequence of blocks of Grouping::block
-// inputs, padded with zeros:
+// Memory layout, for VPDPBUSD: tiles of 16 outputs, each of blocks of Grouping::block inputs, zero-padded:
 //
 //   block: scale data, padded to 64 bytes, then for each 32 inputs
 //     q8: [8 quads][16 outputs][4 inputs] bytes
@@ -40,13 +38,13 @@
 //   scale data: [block / size][16 outputs] scales, then minima in the same shape;
 //     nested: [16 outputs] f16 for the scales and for the minima, then both as int8
 //
-// A vector holds four inputs of all outputs of a tile: sums need no reduction across lanes. All data is
-// aligned to 64 bytes and read once, in order. Formats of quantize() take 8.5 and 4.5 bits per weight.
+// A vector holds four inputs of all outputs of a tile: sums need no reduction across lanes. Data is aligned
+// to 64 bytes and read in order. Formats of quantize() take 8.5 and 4.5 bits per weight.
 namespace lariat {
 
-inline constexpr int64_t kQuantGroup = 32;  // inputs per group
+inline constexpr int64_t kQuantGroup = 32;  // inputs
 inline constexpr int64_t kQuantRows = 16;   // outputs per tile
-inline constexpr int64_t kQuantBlock = 64;  // inputs per block in the formats of quantize()
+inline constexpr int64_t kQuantBlock = 64;  // inputs, in the formats of quantize()
 inline constexpr float kQuantSmallest = 0x1p-100F;
 
 struct QuantLayout {
@@ -63,10 +61,10 @@ struct QuantLayout {
   int64_t block() const { return form.grouping.block; }
   int64_t tiles() const { return ceil_div(rows, kQuantRows); }
   int64_t blocks() const { return ceil_div(cols, block()); }
-  int64_t groups() const { return blocks() * (block() / kQuantGroup); }  // groups of 32 inputs per output
+  int64_t groups() const { return blocks() * (block() / kQuantGroup); }  // of 32 inputs, per output
   int64_t scales() const { return ceil_div(cols, size()); }              // per output
   int64_t outer_bytes() const { return nested() ? kQuantRows * 2 * kinds() : 0; }
-  // Bytes of the scales, or of the minima, of a block.
+  // Bytes of a block's scales, or minima.
   int64_t inner_bytes() const { return block() / size() * kQuantRows * scale_width(); }
   int64_t scale_bytes() const { return round_up(outer_bytes() + kinds() * inner_bytes(), int64_t{64}); }
   int64_t group_bytes() const { return kQuantRows * kQuantGroup / (bytes_wide() ? 1 : 2); }
@@ -79,8 +77,8 @@ struct QuantLayout {
     return type == ScaleType::kF32 ? 4 : type == ScaleType::kNested ? 1 : 2;
   }
 
-  // Byte offsets of an element in the matrix: its (inner) scale, with its minimum inner_bytes() later; its
-  // outer scale, with its minimum kQuantRows f16 later; its byte (q4: with a nibble).
+  // Byte offsets of an element's (inner) scale, with its minimum inner_bytes() later; of its outer scale,
+  // with its minimum kQuantRows f16 later; of its byte (q4: with a nibble).
   int64_t scale_at(int64_t row, int64_t col) const {
     return block_at(row, col) + outer_bytes() +
            (col % block() / size() * kQuantRows + row % kQuantRows) * scale_width();
@@ -95,7 +93,7 @@ struct QuantLayout {
   bool in_high_nibble(int64_t col) const { return !bytes_wide() && col % kQuantGroup >= kQuantGroup / 2; }
 
  private:
-  int64_t kinds() const { return form.grouping.minimum ? 2 : 1; }  // scales only, or scales and minima
+  int64_t kinds() const { return form.grouping.minimum ? 2 : 1; }
   int64_t block_at(int64_t row, int64_t col) const {
     return row / kQuantRows * tile_bytes() + col / block() * block_bytes();
   }
@@ -107,19 +105,18 @@ std::span<const float, 16> code_table(Code code);
 // v(q) of a byte or nibble q.
 float code_value(const WeightFormat& form, uint8_t q);
 
-// Bytes of a matrix of any dtype, without gaps between rows.
 size_t stored_bytes(const Matrix& m);
 
-// Smallest bf16 (its bits) at or above a positive f32: a scale that covers the whole group.
+// Smallest bf16 (its bits) at or above a positive f32.
 constexpr uint16_t bf16_above(float value) {
   return static_cast<uint16_t>((std::bit_cast<uint32_t>(value) + 0xffffU) >> 16);
 }
 
-// Quantizes src (floats) to dst (a format of quantize()), both in host memory, one value at a time. dst.data
-// has QuantLayout(dst).bytes() bytes. kernels/cpu/quantize.cpp must be bitwise identical.
+// Quantizes src (floats) to dst (a format of quantize()), one value at a time. dst.data has
+// QuantLayout(dst).bytes() bytes. kernels/cpu/quantize.cpp must be bitwise identical.
 void quantize(const Matrix& src, const Matrix& dst);
 
-// Element (row, col) of a quantized matrix in host memory.
+// Element of a quantized matrix in host memory.
 float dequantized(const Matrix& m, int64_t row, int64_t col);
 
 // Quantizes count <= kQuantGroup values of x to q and returns their scale.

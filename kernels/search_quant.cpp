@@ -12,7 +12,7 @@
 namespace lariat {
 namespace {
 
-// Sums use four lanes, in the same order on any processor.
+// Sums use four lanes in a fixed order, whatever the processor.
 using Four = float __attribute__((vector_size(16)));
 using FourInts = int32_t __attribute__((vector_size(16)));
 constexpr int64_t kFours = kSearchGroup / 4;
@@ -22,7 +22,7 @@ constexpr float kSteps[] = {-1.0F, -0.4F, 0.2F, 0.6F, 1.0F,
 constexpr int kNear = 3;                                // search radius of S
 constexpr float kSmallest = 0x1p-100F, kReach = 8e6F;   // limits of a group's range
 
-// A group's values minus the middle of their range, for accurate differences of sums.
+// A group's values minus the middle of their range, for accurate differences.
 struct Group {
   Four x[kFours];
   float middle, range;  // range: NaN or infinite if a value is

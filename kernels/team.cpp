@@ -18,9 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A waiting thread polls a few times: one to two microseconds, which bridges most gaps between ops. Then it
-// yields its core and polls again; after a millisecond it sleeps. Two processes on the same cores thus get
-// half of each; pure spinning would take the core from the awaited thread.
+// A waiting thread polls for one to two microseconds, which bridges most gaps between ops. Then it yields its
+// core and polls again; after a millisecond it sleeps. Pure spinning could take the awaited thread's core.
 constexpr int kLooks = 32;
 constexpr auto kAwake = std::chrono::milliseconds(1);
 
@@ -41,7 +40,7 @@ void pause() {
 #endif
 }
 
-// Returns when the state is neither `from` nor `asleep`; sets `asleep` before sleeping.
+// Returns when the state is neither `from` nor `asleep`.
 void wait_while(std::atomic<int>& state, int from, int asleep) {
   const auto end = Clock::now() + kAwake;
   do {
@@ -54,7 +53,7 @@ void wait_while(std::atomic<int>& state, int from, int asleep) {
   if (state.compare_exchange_strong(from, asleep)) state.wait(asleep);
 }
 
-// Whether this thread runs a body. Members set the flag once, at their start.
+// Whether this thread runs a body; always true in members.
 thread_local bool in_body = false;
 
 class Team {
@@ -108,7 +107,7 @@ class Team {
   void do_share(int worker) {
     try {
       body_(context_, worker);
-    } catch (...) {  // keeps the first exception; the caller reads exception_ after all shares end
+    } catch (...) {  // the caller reads exception_ after all shares end
       if (!thrown_.exchange(true)) exception_ = std::current_exception();
     }
   }
@@ -130,7 +129,7 @@ class Team {
   TeamBody body_ = nullptr;
   const void* context_ = nullptr;
   std::atomic<bool> thrown_ = false;
-  std::exception_ptr exception_;  // first exception of a body
+  std::exception_ptr exception_;  // first of a body
 };
 
 thread_local Team own_team;

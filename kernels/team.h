@@ -1,21 +1,21 @@
 #pragma once
 
-// Thread teams for parallel loops. Each calling thread owns a team until the thread ends.
+// Each calling thread owns a team until the thread ends.
 namespace lariat {
 
-// Number of cores available to this process.
+// Cores available to this process.
 int cores();
 
-// Grows the calling thread's team to at least `threads` threads, including itself. Throws Error if a thread
-// cannot start.
+// Grows the calling thread's team to `threads` threads, including itself. Throws Error if a thread cannot
+// start.
 void start_team(int threads);
 
 using TeamBody = void (*)(const void* context, int worker);
 void run_team(int threads, TeamBody body, const void* context);
 
 // Runs body(worker) for every worker in [0, threads) and returns when all have finished. The caller also runs
-// the shares of threads that start late on busy cores. A nested call runs on one thread, and a body must not
-// wait for another. Throws like start_team; rethrows a body's exception after all have finished.
+// shares of threads that start late. A nested call runs on one thread; bodies must not wait for each other.
+// Throws like start_team; rethrows a body's exception after all have finished.
 template <class Body>
 void run_team(int threads, const Body& body) {
   const auto call = [](const void* context, int worker) { (*static_cast<const Body*>(context))(worker); };

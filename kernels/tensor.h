@@ -7,8 +7,8 @@
 
 namespace lariat {
 
-// Storage type of a number. kQ8 and kQ4 are 8- and 4-bit quantized values with shared scales, for weights of
-// Backend::linear (kernels/quant.h). Cached values may be kQ8 too (KvLayer). Other data is f32, f16, bf16.
+// Storage type of a number. kQ8 and kQ4 are quantized weights of Backend::linear with shared scales
+// (kernels/quant.h); cached values may be kQ8 too (KvLayer).
 enum class DType : uint8_t { kF32, kF16, kBF16, kQ8, kQ4 };
 
 constexpr bool is_quantized(DType dtype) { return dtype == DType::kQ8 || dtype == DType::kQ4; }
@@ -17,7 +17,6 @@ size_t size_of(DType dtype);               // bytes of one element; throws Error
 std::string_view name_of(DType dtype);     // "f32", "f16", "bf16", "q8", "q4"
 DType parse_dtype(std::string_view name);  // "f32", "f16" or "bf16"; throws UsageError on any other word
 
-// Storage format of a matrix; floats ignore the grouping.
 struct WeightFormat {
   DType dtype = DType::kF32;
   Grouping grouping{};
@@ -28,11 +27,11 @@ struct WeightFormat {
   bool operator==(const WeightFormat&) const = default;
 };
 
-// Rows and columns of a block of a tiled matrix (Matrix::tiled), which is padded with zeros to whole blocks.
+// Rows and columns of a block of Matrix::tiled; the last blocks are padded with zeros.
 inline constexpr int64_t kTiledBlock = 32;
 
-// Non-owning row-major matrix in backend memory: row r starts at data + r * stride elements. A vector is a
-// matrix of one row. A quantized matrix is one opaque block, without row access; its stride is unused.
+// Non-owning row-major matrix in backend memory: row r starts at data + r * stride elements. A quantized
+// matrix is one opaque block, without row access or stride.
 struct Matrix {
   void* data = nullptr;
   DType dtype = DType::kF32;
@@ -58,7 +57,6 @@ struct Matrix {
     return {static_cast<char*>(data) + first * stride * static_cast<int64_t>(size_of(dtype)), dtype, count,
             cols, stride};
   }
-  // Columns [first, first + count), sharing the storage.
   Matrix column_range(int64_t first, int64_t count) const {
     return {static_cast<char*>(data) + first * static_cast<int64_t>(size_of(dtype)), dtype, rows, count,
             stride};

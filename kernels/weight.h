@@ -6,10 +6,9 @@
 
 #include "kernels/tensor.h"
 
-// Weights of Backend::linear. load_weight handles the weight formats; ops are the same for all formats.
 namespace lariat {
 
-// Matrix [outputs, inputs] in backend memory and its bias, one row of `outputs` values or empty.
+// Matrix [outputs, inputs] and its bias, one row or empty.
 struct RowBlock {
   Matrix w, bias;
 };
@@ -21,8 +20,8 @@ struct Weight {
   // Rounding of inputs. kF32: none. kBF16: for any number of rows, so that prefill and decode agree.
   // Quantized blocks: see kernels/quant.h.
   DType compute = DType::kF32;
-  // Preferred dtype of inputs: bf16 if the backend reads bf16 and rounds to bf16 anyway (bitwise identical,
-  // less memory traffic), else f32. f32 is valid for any weight.
+  // Preferred dtype of inputs: bf16 if the backend rounds to bf16 anyway (bitwise identical, less memory
+  // traffic), else f32. f32 is always valid.
   DType input = DType::kF32;
   Matrix biases{};  // grouped_linear only: f32 [blocks, outputs], or empty
 
@@ -37,15 +36,13 @@ struct Weight {
   }
 };
 
-// Non-owning weight with a single block.
 inline Weight weight_of(const Matrix& w, DType compute = DType::kF32) { return {{{w, {}}}, compute}; }
 
-// One block's work for a kernel: out = x w^T + bias.
 struct Product {
   Matrix w, bias, out;
 };
 
-// The per-block products of one linear call, side by side in `out`.
+// Products of the blocks of one linear call, side by side in `out`.
 inline constexpr size_t kMaxBlocks = 3;
 class Products {
  public:

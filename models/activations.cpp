@@ -7,21 +7,21 @@
 namespace lariat {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // bytes, for each matrix in the memory
+constexpr int64_t kAlignment = 256;  // bytes, for each matrix
 
-// Columns of a layer's queries; with latent attention, of the longer of both kinds.
+// Columns of a layer's queries; latent attention: of the longer of both kinds.
 int64_t q_size(const AttentionSpec& attention) {
   return attention.n_heads * std::max(attention.head_dim, attention.latent.query_dim());
 }
 
 int64_t kv_size(const AttentionSpec& attention) { return attention.n_kv_heads * attention.head_dim; }
 
-// Rounded up: the matrix after q, k and v starts at a multiple of kAlignment.
+// Rounded up: the following matrix starts at a multiple of kAlignment.
 int64_t qkv_size(const AttentionSpec& attention) {
   return round_up<int64_t>(q_size(attention) + 2 * kv_size(attention), kAlignment / int64_t{sizeof(float)});
 }
 
-// Columns of the inner values; experts need gate and up.
+// Inner values, or gate and up of the experts.
 int64_t inner_size(const FeedForwardSpec& feed_forward) {
   const ExpertsSpec& experts = feed_forward.experts;
   const int64_t of_experts = experts.n > 0 ? 2 * experts.router.n_chosen * experts.intermediate_size : 0;
@@ -75,7 +75,6 @@ ActivationMemory::ActivationMemory(const ModelSpec& spec, std::span<const RopeSc
   }
 }
 
-// Lays out the matrices of n_tokens tokens in `memory`; returns their total bytes.
 size_t ActivationMemory::lay_out(int64_t n_tokens, std::byte* memory, Activations& to) const {
   size_t end = 0;
   const auto take = [&](int64_t rows, int64_t cols) {

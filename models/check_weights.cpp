@@ -9,8 +9,8 @@
 namespace lariat {
 namespace {
 
-// Unties a model if its checkpoint has a head other than the embedding, as transformers 5 does
-// (modeling_utils.py, tie_weights). Returns the head's name if they are equal: the head is not read.
+// Unties a model whose stored head differs from the embedding, as transformers 5 does (tie_weights). Returns
+// the name of an equal head, which is not read.
 std::string compare_tied(ModelSpec& spec, const Tensors& checkpoint) {
   if (!spec.tie_word_embeddings) return "";
   const Layout layout = layout_of(spec, &checkpoint);
@@ -28,14 +28,12 @@ std::string compare_tied(ModelSpec& spec, const Tensors& checkpoint) {
   return "";
 }
 
-// Disables q and k norms if the checkpoint has none.
 void forget_absent_qk_norms(ModelSpec& spec, const Layout& layout, const Tensors& checkpoint) {
   const std::string name = layout.root + fmt::format(fmt::runtime(spec.names.layer), 0) + spec.names.q_norm;
   if (checkpoint.find(name + ".weight") != nullptr) return;
   for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kNone;
 }
 
-// Names and checks the tensors of a model without reading them.
 class CheckedTensors : public Source {
  public:
   explicit CheckedTensors(const Tensors& checkpoint) : checkpoint_(checkpoint) {}

@@ -11,7 +11,7 @@ bool is_contiguous(const Parameter& parameter) {
   return part.of == 0 || part.run == (is_vector(parameter.role) ? parameter.cols : parameter.rows);
 }
 
-// Tensor index of a parameter's row r (vector: element r).
+// Maps a parameter's row (vector: element) to the tensor's.
 auto index_in(const RowRange& part) {
   return
       [part](int64_t r) { return part.of == 0 ? r : part.first + r / part.run * part.stride + r % part.run; };
@@ -27,7 +27,7 @@ class CheckpointWeights : public WeightLoader {
   const StoredTensor& tensor(const Parameter& parameter) const {
     return checkpoint_.get(parameter.name, stored_shape(parameter));
   }
-  // In place if the file holds identical floats, else read row by row.
+  // Uses the file's memory if it holds identical floats.
   HostWeight host(const Parameter& parameter, bool once) override {
     const StoredTensor& from = tensor(parameter);
     const Matrix in_place = is_contiguous(parameter) ? from.rows().m : Matrix();

@@ -12,15 +12,14 @@
 namespace lariat {
 namespace {
 
-// transformers names the text part of a model with images "qwen2_vl_text".
+// transformers' name of a text_config: "qwen2_vl_text".
 bool is_type(const Family& family, const std::string& type) {
   return type == family.model_type || type == std::string(family.model_type) + "_text";
 }
 
-// True for the text_config of a model with images; transformers uses its model_type only.
+// A text_config; transformers uses its model_type only.
 bool is_inner(const JsonFields& json) { return !json.path("").empty(); }
 
-// Key and name of a config's family: "architectures", else "model_type". Empty name: missing.
 struct FamilyName {
   const char* key;
   std::string name;
@@ -36,7 +35,6 @@ FamilyName family_name(const JsonFields& json) {
   return by_type ? FamilyName{"model_type", type} : FamilyName{"architectures", name};
 }
 
-// The supported family of a config; nullptr: none.
 const Family* named_family(const JsonFields& json) {
   const FamilyName given = family_name(json);
   for (const Family& family : families()) {
@@ -126,7 +124,7 @@ ConfigRope load_rope(const ModelTexts& texts) {
   }
   if (!family->has_rope) {
     json.fail(json.has("architectures") ? "architectures" : "model_type",
-              "the model uses ALiBi, a bias by distance; it has no RoPE to show");
+              "the model has ALiBi and no RoPE to show; use another model");
   }
   ModelSpec spec = family->read(json);
   result = {spec.rope(), spec.query_scale, spec.position_method, std::move(spec.warnings)};

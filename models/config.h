@@ -6,20 +6,19 @@
 
 namespace lariat {
 
-// Loads config.json and an optional generation_config.json. Throws Error naming the file and the key.
+// Loads config.json and, if present, generation_config.json. Throws Error.
 ModelSpec load_config(const ModelTexts& texts);
 
-// RoPE of a config.json, read by the model's family. For an unsupported model: from rope_theta, rope_scaling
-// or rope_parameters, and the head size. Unread keys are not checked.
+// RoPE of a config.json; an unsupported family's is read as a Llama's. Other keys are ignored.
 struct ConfigRope {
   RopeScaling rope;
   QueryScale query_scale;
-  PositionMethod position_method;  // as in ModelSpec
+  PositionMethod position_method;
   std::vector<std::string> warnings;
 };
 ConfigRope load_rope(const ModelTexts& texts);
 
-// load_config for config.json's text alone; errors name `file`.
+// Parses the text of a config.json; `file` is for errors.
 ModelSpec parse_config(std::string_view text, const std::filesystem::path& file);
 
 }  // namespace lariat

@@ -5,11 +5,11 @@
 namespace lariat {
 namespace {
 
-// Tokens with memory from the start; a longer step allocates more.
+// Limit of the initial capacity in tokens.
 constexpr int64_t kMostTokensAhead = 512;
 
-// Adds a block's contribution to the residual and writes the norm of the result, if any, to `next`. The
-// contribution is the product of x and w, or a.normed without x.
+// Adds a block's output (the product of x and w or, without x, a.normed) to the residual; writes the result's
+// norm, if any, to `next`.
 void add_to_residual(const Layer& layer, const char* block, const Matrix& x, const Weight& w,
                      const Norm& post_norm, const Norm& next_norm, const Matrix& next, const Pass& pass) {
   Backend& backend = pass.backend;
@@ -23,20 +23,20 @@ void add_to_residual(const Layer& layer, const char* block, const Matrix& x, con
   backend.add_norm(a.residual, a.normed, scale, next_norm, next);
 }
 
-// Returns the input of a layer's attention. Latent attention reads f32, as experts do.
+// Latent attention reads f32, as experts do.
 Matrix attention_input(const Layer& layer, const Activations& a) {
   if (!layer.spec.norm_before) return a.residual;
   return layer.spec.attention.latent ? a.normed : as(a.normed, layer.weights.qkv.input);
 }
 
-// Returns the feed-forward input, in separate memory in a parallel layer. Router and experts read f32.
+// A parallel layer has separate memory. Router and experts read f32.
 Matrix feed_forward_input(const Layer& layer, const Activations& a) {
   if (!layer.spec.norm_before) return a.residual;
   const Matrix& normed = layer.spec.parallel ? a.parallel : a.normed;
   return layer.spec.feed_forward.experts.n > 0 ? normed : as(normed, layer.weights.gate_up.input);
 }
 
-// Computes the outputs of each token's experts, one unweighted row per choice.
+// Writes the outputs of each token's experts, one unweighted row per choice.
 void experts(const Layer& layer, const Matrix& in, const Routing& routing, const Pass& pass) {
   Backend& backend = pass.backend;
   const Activations& a = pass.activations;
@@ -55,7 +55,6 @@ void experts(const Layer& layer, const Matrix& in, const Routing& routing, const
   backend.grouped_linear(gate, weights.down, routing, a.expert_outputs.row_range(0, rows));
 }
 
-// Inner values of the dense feed-forward.
 Matrix inner_values(const Layer& layer, const Matrix& in, const Pass& pass) {
   const FeedForwardSpec& spec = layer.spec.feed_forward;
   const LayerWeights& weights = layer.weights;
@@ -64,7 +63,7 @@ Matrix inner_values(const Layer& layer, const Matrix& in, const Pass& pass) {
   return inner;
 }
 
-// Returns the down projection's input. With experts: {}, and a.normed, possibly `in`, has the contribution.
+// Returns the down projection's input; with experts {}, and the output is in a.normed, possibly `in`.
 Matrix feed_forward(const Layer& layer, const Matrix& in, const Pass& pass) {
   const FeedForwardSpec& spec = layer.spec.feed_forward;
   if (spec.experts.n == 0) return inner_values(layer, in, pass);
@@ -120,7 +119,7 @@ Matrix Decoder::forward(const Step& step, std::span<const std::vector<SequenceRo
   return as(a.normed, weights_.head.input);
 }
 
-// In and out: the residual and its norm, in attention_input of the layer or, after the last, in a.normed.
+// Reads and writes the residual and its norm: attention_input(layer) or, after the last layer, a.normed.
 void Decoder::run(size_t index, const Pass& pass) {
   const Activations& a = pass.activations;
   const Layer& layer = layers_[index];
@@ -139,7 +138,7 @@ void Decoder::run(size_t index, const Pass& pass) {
   if (trace_) trace_matrix(backend_, trace_, layer.name + "output", a.residual);
 }
 
-// Returns the input of the output projection. The caller may then overwrite a.normed, possibly `in`.
+// Returns the output projection's input. The caller may overwrite a.normed, possibly `in`.
 Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
   if (spec.latent) return latent_->attend(layer, in, pass);
@@ -165,11 +164,11 @@ Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass
 }
 
 Matrix Decoder::logits(const Matrix& hidden_rows) {
-  // At least steady_tokens rows: 8 MiB for a vocabulary of 131,072.
+  // steady_tokens rows take 8 MiB for a vocabulary of 131,072.
   const int64_t room = std::max(hidden_rows.rows, backend_.traits().steady_tokens);
   const size_t bytes = static_cast<size_t>(room * spec_.vocab_size) * sizeof(float);
   if (logits_.bytes() < bytes) {
-    logits_ = Buffer();  // the old memory is freed first
+    logits_ = Buffer();  // freed first
     logits_ = backend_.allocate(bytes);
   }
   const Matrix out = f32(logits_, hidden_rows.rows, spec_.vocab_size);

@@ -8,25 +8,25 @@
 
 namespace lariat {
 
-// Forward pass of a decoder, described by a ModelSpec, on a backend.
+// Forward pass of a ModelSpec's decoder on a backend.
 class Decoder {
  public:
-  // ropes: RoPEs of the spec, scaled for the session. geometry: layout of a cache page. chunk: expected
-  // tokens of a long step. latent_workspace: see LatentAttention. All references must outlive the decoder.
+  // ropes: the spec's, scaled for the session. chunk: expected tokens of a long step. latent_workspace: see
+  // LatentAttention. References must outlive the decoder.
   Decoder(const ModelSpec& spec, const Weights& weights, std::span<const RopeScaling> ropes,
           const KvGeometry& geometry, Backend& backend, int64_t chunk, int64_t latent_workspace);
 
-  // Sets the callback for each layer's results; empty: tracing is off.
+  // Sets the callback for layer results; empty: tracing is off.
   void observe(TraceFn trace) { trace_ = std::move(trace); }
 
-  // Runs a step's tokens (ids in [0, vocab_size)) through all layers and writes keys and values to the
-  // sequences' pages, which need free positions. ropes: per RoPE, the frequencies of each sequence's cached
-  // keys, then tables of further visible ranges; never fewer than before. visible: groups of all sequences.
-  // Returns states after the last norm, [tokens, hidden] in the head's dtype, valid until the next call.
+  // Runs a step's tokens (ids in [0, vocab_size)); writes keys and values to free positions of the sequences'
+  // pages. ropes: per RoPE, each sequence's frequencies, then tables of further visible ranges; never fewer
+  // than before. Returns states after the last norm, [tokens, hidden] in the head's dtype, valid until the
+  // next call.
   Matrix forward(const Step& step, std::span<const std::vector<SequenceRope>> ropes,
                  std::span<const VisibleGroup> visible);
 
-  // Logits of rows of forward()'s result: f32 [rows, vocab], valid until the next call.
+  // Returns logits of rows of forward()'s result: f32 [rows, vocab], valid until the next call.
   Matrix logits(const Matrix& hidden_rows);
 
  private:
@@ -35,14 +35,14 @@ class Decoder {
 
   const ModelSpec& spec_;
   const Weights& weights_;
-  std::span<const VisibleGroup> visible_;  // groups of this step
+  std::span<const VisibleGroup> visible_;
   Backend& backend_;
   std::vector<Layer> layers_;
   ActivationMemory activations_;
   AttentionGroups groups_;
   std::optional<LatentAttention> latent_;
   Buffer logits_;
-  Buffer slopes_;  // ALiBi slopes
+  Buffer slopes_;
   TraceFn trace_;
 };
 

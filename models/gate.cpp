@@ -11,7 +11,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr KeyRule kRefused[] = {
-    // Multipliers.
     {"embedding_multiplier scale_emb", "1", "multiplies the embeddings (Granite, MiniCPM)"},
     {"scale_embedding", "", "multiplies the embeddings by sqrt(hidden_size)"},
     {"residual_multiplier", "1", "multiplies what each layer adds (Granite)"},
@@ -25,18 +24,15 @@ constexpr KeyRule kRefused[] = {
     {"key_multiplier attention_in_multiplier attention_out_multiplier", "1",
      "multiplies the keys, or attention's input or output (Falcon-H1)"},
     {"mlp_multipliers", "ones", "multiply the feed-forward block (Falcon-H1)"},
-    // Limits.
     {"attn_logit_softcapping", "", "caps the attention scores (Gemma 2)"},
     {"final_logit_softcapping logits_soft_cap", "", "caps the logits (Gemma 2, RecurrentGemma)"},
     {"clip_qkv", "", "clips q, k and v (OLMo, DBRX)"},
     {"swiglu_limit", "", "clips the feed-forward block (gpt-oss)"},
-    // Norms, activations and the order of a layer.
     {"use_qk_norm qk_norm qk_layernorm use_qk_layernorm", "qk_norm", "enables or disables norms of q and k"},
     {"apply_residual_connection_post_layernorm", "", "moves the residual connection (BLOOM)"},
     {"use_parallel_residual parallel_attn", "",
      "runs attention and feed-forward side by side (GPT-NeoX, Falcon)"},
     {"hidden_activation activation_function", "hidden_act", "names the activation (Gemma, GPT-2)"},
-    // Positions.
     {"alibi use_alibi", "", "biases attention by distance (ALiBi)"},
     {"position_embedding_type", "rope|rotary", "names another kind of positions"},
     {"use_rope", "true", "leaves RoPE out"},
@@ -54,7 +50,6 @@ constexpr KeyRule kRefused[] = {
     {"short_mscale long_mscale", "", "scales cos and sin (Phi-3.5-MoE)"},
     {"llama_4_scaling_beta attn_temperature_tuning use_logn_attn", "",
      "scales queries by position (Ministral 3, Llama 4, Qwen 1)"},
-    // Kinds of attention.
     {"is_causal", "true", "lets a token see later ones"},
     {"use_bidirectional_attention", "", "lets a token see later ones"},
     {"is_encoder_decoder add_cross_attention", "", "adds a second sequence to attend to"},
@@ -68,7 +63,6 @@ constexpr KeyRule kRefused[] = {
     {"num_kv_shared_layers", "", "shares keys and values between layers (Gemma 3n)"},
     {"linear_num_value_heads", "", "adds layers of linear attention (Qwen3-Next)"},
     {"attn_config", "", "describes another kind of attention (MPT, DBRX)"},
-    // Layers that are not all alike; experts.
     {"per_layer_config block_configs", "", "sets layer shapes separately (Nemotron)"},
     {"use_moe", "", "adds experts"},
     {"num_experts num_local_experts num_experts_per_tok moe_num_experts", "1|dense",
@@ -77,7 +71,7 @@ constexpr KeyRule kRefused[] = {
     {"moe_intermediate_size moe_layers", "dense", "describes experts"},
 };
 
-// Keys with their own warning, or with a value that many models state redundantly.
+// Keys with their own warning, or with a redundant value in many models.
 constexpr std::string_view kUnknown = "not a key of this architecture; ignored";
 constexpr KeyRule kWarned[] = {
     {"sliding_window", "", "ignored, as in transformers: this architecture attends to all positions"},
@@ -90,7 +84,7 @@ constexpr KeyRule kWarned[] = {
     {"norm_topk_prob", "true", kUnknown},
 };
 
-// Keys without effect: for training, for other files, or about implementation. * matches anything.
+// Keys about training, other files or implementation. * matches anything.
 constexpr std::string_view kHarmlessKeys =
     "_* *_token_id *dropout *_pdrop *_loss_coef vision_config transformers_version torch_dtype "
     "initializer_range init_device use_cache cache_implementation attn_implementation flash_attn "
@@ -104,7 +98,7 @@ bool is_near(const Json& value, double wanted) {
   return value.is_number() && std::fabs(value.get<double>() - wanted) <= 1e-6 * std::fabs(wanted);
 }
 
-// Value of a rule's word: a known value, a number or true; null: neither.
+// Returns a known value, a number or true, else null.
 Json value_of(std::string_view word, const KeyValues& known) {
   if (const auto found = known.find(word); found != known.end()) return found->second;
   const Json literal = Json::parse(word, nullptr, false);

@@ -5,7 +5,6 @@
 #include "models/gate.h"
 #include "models/io/text_file.h"
 
-// Paths other than a checkpoint folder.
 namespace lariat {
 namespace {
 
@@ -20,7 +19,6 @@ bool has_file(const fs::path& dir, const char* name) {
   return fs::exists(dir / name, ec);
 }
 
-// Entries of a folder, sorted by name.
 std::vector<fs::path> entries(const fs::path& dir) {
   std::vector<fs::path> found;
   std::error_code ec;
@@ -30,7 +28,7 @@ std::vector<fs::path> entries(const fs::path& dir) {
   return found;
 }
 
-// First file with the extension; a vision projector only without other files; empty path: none.
+// Returns the first file with the extension, a vision projector last; empty: none.
 fs::path first_file(const fs::path& dir, std::string_view extension) {
   fs::path projector;
   for (const fs::path& file : entries(dir)) {
@@ -85,7 +83,7 @@ fs::path snapshot_in(const fs::path& dir) {
 [[noreturn]] void refuse_file(const fs::path& file) {
   const fs::path folder = file.has_parent_path() ? file.parent_path() : ".";
   refuse(file, "is a file; give its folder, " + folder.string() +
-                   ", which has to hold config.json, the weights as *.safetensors and the tokenizer");
+                   ", with config.json, *.safetensors and the tokenizer");
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 namespace lariat {
 namespace {
 
-// Parts of tensor names, separated by spaces, and their meaning.
 struct TensorRule {
   std::string_view parts, what;
 };
@@ -58,13 +57,13 @@ bool is_redundant(const ModelSpec& spec, std::string_view name) {
   return std::ranges::any_of(split(spec.names.redundant, ' '), [&](auto end) { return name.ends_with(end); });
 }
 
-// Quantisers write a bias of zeros for every linear layer.
+// Quantisers write zero biases for every linear layer.
 bool is_zero_bias(const StoredTensor& tensor) {
   return tensor.name.ends_with(".bias") &&
          std::all_of(tensor.data, tensor.data + tensor.bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
-// Layer index in a name like model.layers.12.mlp.bias; -1: none.
+// Layer index in model.layers.12.mlp.bias; -1: none.
 int64_t layer_of(std::string_view name) {
   const size_t at = name.find("layers.");
   if (at == std::string_view::npos) return -1;

@@ -7,20 +7,17 @@
 namespace lariat {
 namespace {
 
-// Unsupported keys that change transformers' output: banned, forced or weighted tokens; minimum length and
-// maximum time; other search and sampling methods.
+// Unsupported keys that change transformers' output.
 constexpr std::string_view kNotDone =
     "suppress_tokens begin_suppress_tokens bad_words_ids force_words_ids constraints sequence_bias "
     "forced_bos_token_id forced_eos_token_id no_repeat_ngram_size encoder_no_repeat_ngram_size "
     "encoder_repetition_penalty exponential_decay_length_penalty guidance_scale token_healing "
     "watermarking_config min_length min_new_tokens max_time num_beams num_beam_groups num_return_sequences "
     "penalty_alpha dola_layers typical_p top_h epsilon_cutoff eta_cutoff";
-// Keys with neutral value 1 instead of 0.
 constexpr std::string_view kNeutralAtOne =
     "encoder_repetition_penalty guidance_scale num_beams num_beam_groups num_return_sequences typical_p";
 
-// Keys that do not change the text: maximum length (set by the caller), beam search, order-preserving changes
-// of logits, prompt tokens, KV cache and speed, exact speculation, results of generate(), file origin.
+// Keys that do not change the text, or that the caller sets (length).
 constexpr std::string_view kHarmless =
     "max_length max_new_tokens "
     "early_stopping length_penalty diversity_penalty low_memory "
@@ -42,7 +39,6 @@ std::string& append(std::string& names, std::string_view key) {
   return names += (names.empty() ? "" : ", ") + std::string(key.substr(0, 60));
 }
 
-// A string or a list of strings.
 std::vector<std::string> read_stop_strings(const JsonFields& json) {
   const nlohmann::json* value = json.find("stop_strings");
   if (value == nullptr) return {};
@@ -68,8 +64,8 @@ void read_generation_keys(const JsonFields& json, ModelSpec& spec) {
   const auto read = [&](Setting<float>& setting, const char* key, double lo, double hi) {
     read_setting(setting, [&] { return json.number(key, lo, hi).value_or(setting.value); });
   };
-  // transformers samples only if do_sample is true in Python, then with top_k 50 by default. It ignores a
-  // top_p above 1; vLLM writes top_k -1 for all tokens.
+  // transformers samples only if do_sample is true in Python, then with top_k 50 by default, and ignores a
+  // top_p above 1. vLLM writes top_k -1 for all tokens.
   const bool sampled = is_set(json.find("do_sample"));
   defaults.temperature.value = 1.0F;
   read(defaults.temperature, "temperature", 0.0, 1000.0);
@@ -97,7 +93,7 @@ void read_generation_config(const ModelTexts& texts, ModelSpec& spec) {
   const std::string file = texts.file("generation_config.json").string();
   const JsonFields json(texts.object("generation_config.json"), file, "",
                         texts.wording(JsonFields::with_value));
-  // As in transformers' generate(), this file replaces config.json's generation keys.
+  // transformers' generate() also replaces config.json's generation keys.
   spec.generation = {};
   read_generation_keys(json, spec);
   if (json.has("eos_token_id")) spec.eos_token_ids.clear();

@@ -5,11 +5,11 @@
 
 namespace lariat {
 
-// Fills spec.generation from the keys of a generation_config.json or, without one, a config.json. Unsupported
-// keys add a warning; a value that transformers refuses throws Error on use (Setting).
+// Fills spec.generation from a generation_config.json or config.json. Unsupported keys add a warning; a value
+// that transformers refuses throws Error on use (Setting).
 void read_generation_keys(const JsonFields& json, ModelSpec& spec);
 
-// Replaces config.json's generation keys; also reads the ids that end a text and warns of unknown keys.
+// Replaces config.json's generation keys and end-of-text ids; warns of unknown keys.
 void read_generation_config(const ModelTexts& texts, ModelSpec& spec);
 
 }  // namespace lariat

@@ -8,19 +8,19 @@
 namespace lariat {
 namespace {
 
-// Steps of at most this many tokens (decoding) attend to the cached rows directly.
+// Steps of at most this many tokens (decoding) stay absorbed.
 constexpr int64_t kDecodeTokens = 16;
-// Limits of positions expanded at a time: their number, and their memory for all heads.
+// Limits of positions expanded at a time: number, and bytes for all heads.
 constexpr int64_t kHeadRows = 1024;
 constexpr int64_t kHeadRowBytes = int64_t{32} << 20;
 constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
-// Row t of [tokens, heads * size] as rows t * heads + h of [tokens * heads, size].
+// [tokens, heads * size] as [tokens * heads, size].
 Matrix by_head(const Matrix& matrix, int64_t n_heads) {
   return {matrix.data, matrix.dtype, matrix.rows * n_heads, matrix.cols / n_heads};
 }
 
-// Rows t * heads + h belong to head h. Outputs are not combined: there are no weights.
+// Rows t * heads + h belong to head h.
 Routing head_routing(const Buffer& head_ids, int64_t rows, int64_t n_heads) {
   return {static_cast<int32_t*>(head_ids.data()), Matrix(nullptr, DType::kF32, rows, n_heads)};
 }
@@ -39,17 +39,16 @@ int64_t n_pages(const Step& step) {
   return pages;
 }
 
-// Cache geometry for keys and values of `n` heads.
 KvGeometry geometry_of(const AttentionSpec& spec, int64_t n, DType dtype) {
   KvGeometry geometry;
   geometry.add_layer(n, spec.latent.query_dim(), dtype, dtype);
   return geometry;
 }
 
-// Grows `buffer` to at least `bytes`, by powers of two: each chunk of a prompt needs more.
+// Grows by powers of two: each chunk of a prompt needs more.
 bool make_larger(Buffer& buffer, int64_t bytes, Backend& backend) {
   if (buffer.bytes() >= static_cast<size_t>(bytes)) return false;
-  buffer = Buffer();  // the old memory is freed first
+  buffer = Buffer();  // freed first
   buffer = backend.allocate(std::bit_ceil(static_cast<size_t>(bytes)));
   return true;
 }
@@ -80,7 +79,7 @@ Matrix LatentAttention::attend(const Layer& layer, const Matrix& in, const Pass&
   return by_head ? attend_by_head(layer, block.q, pass) : attend_absorbed(layer, block, pass);
 }
 
-// Writes queries to q: per head the rotated part, then the rest, multiplied by U_h^T if absorbed.
+// Writes each head's query: the rotated part, then the rest, multiplied by U_h^T if absorbed.
 void LatentAttention::make_query(const Layer& layer, const Matrix& in, const Matrix& q, bool absorbed,
                                  const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
@@ -102,7 +101,6 @@ void LatentAttention::make_query(const Layer& layer, const Matrix& in, const Mat
   backend_.grouped_linear(nope, weights.k_absorb, heads, rest);
 }
 
-// Attention over the cached rows; V_h turns each head's sum of rows into values.
 Matrix LatentAttention::attend_absorbed(const Layer& layer, const QkvBlock& block, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
   const KeyRange seen = KeyRange::causal(pass.activations.rope(spec.rope), spec.sliding_window);
@@ -119,10 +117,10 @@ Matrix LatentAttention::attend_absorbed(const Layer& layer, const QkvBlock& bloc
   return values;
 }
 
-// True if keys and values per head cost a step fewer multiply-adds. Absorbed attention reads whole rows twice
-// and applies U_h and V_h to each new token; expansion applies them to each position. Quantised weights stay
-// absorbed: U_h and U_h^T are rounded in different groups, and prefill must use the weights of decoding.
-// Absorbed attention rounds the multiplied sums; expansion rounds keys and values to the cache's dtype.
+// True if expansion costs fewer multiply-adds. Absorbed attention reads whole rows twice and applies U_h and
+// V_h to each new token; expansion applies them to each position. Quantised weights stay absorbed: U_h and
+// U_h^T are rounded in different groups, and prefill must use the weights of decoding. Absorbed attention
+// rounds the multiplied sums, expansion rounds keys and values, to the cache's dtype.
 bool LatentAttention::heads_are_cheaper(const Layer& layer, const Pass& pass) const {
   const AttentionSpec& spec = layer.spec.attention;
   const LatentSpec& latent = spec.latent;
@@ -143,7 +141,7 @@ bool LatentAttention::heads_are_cheaper(const Layer& layer, const Pass& pass) co
   return pairs * saved > (positions - static_cast<double>(n_tokens)) * made;
 }
 
-// Allocates keys and values of the largest number of heads that fits, and memory to compute them.
+// Allocates memory for the largest number of heads that fits.
 void LatentAttention::make_room(const Layer& layer, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
   const DType dtype = layer.cache.k_dtype;
@@ -183,8 +181,8 @@ void LatentAttention::make_room(const Layer& layer, const Pass& pass) {
   }
 }
 
-// Keys (rotated values, U_h row) and values V_h row of heads [first_head, first_head + head_cache_.n_heads),
-// at every position of the step's sequences. The rotated values come rotated from the cache.
+// Expands keys (rotated values, U_h l) and values V_h l of n_heads heads from first_head on, at every
+// position of the step's sequences.
 void LatentAttention::make_heads(const Layer& layer, int64_t first_head, const Pass& pass) {
   const LatentSpec& latent = layer.spec.attention.latent;
   const LatentWeights& weights = layer.weights.latent;
@@ -212,7 +210,6 @@ void LatentAttention::make_heads(const Layer& layer, int64_t first_head, const P
   }
 }
 
-// Attention of each head over its own keys and values.
 Matrix LatentAttention::attend_by_head(const Layer& layer, const Matrix& q, const Pass& pass) {
   const AttentionSpec& spec = layer.spec.attention;
   const int64_t head_dim = spec.latent.query_dim(), v_dim = spec.latent.v_dim;

@@ -5,16 +5,15 @@
 
 namespace lariat {
 
-// Latent attention (LatentSpec) and its memory besides a step's activations. Per-head products run as expert
-// products: the expert of a row is its head.
+// Latent attention (LatentSpec). Per-head products run as expert products: the expert of a row is its head.
 class LatentAttention {
  public:
-  // workspace: most bytes for the expanded keys and values of a long step. As many heads as fit are expanded
-  // at a time; if none fits, attention stays absorbed.
+  // workspace: limit in bytes of a long step's expanded keys and values. As many heads as fit are expanded at
+  // a time; if none fits, attention stays absorbed.
   LatentAttention(Backend& backend, int64_t workspace) : backend_(backend), workspace_(workspace) {}
 
-  // Attention of a layer with input `in`: writes the tokens' rows to the cache and returns o_proj's input,
-  // f32 [tokens, n_heads * v_dim], valid until the next call.
+  // Writes the tokens' rows to the cache and returns o_proj's input, f32 [tokens, n_heads * v_dim], valid
+  // until the next call.
   Matrix attend(const Layer& layer, const Matrix& in, const Pass& pass);
 
  private:
@@ -28,13 +27,13 @@ class LatentAttention {
   Backend& backend_;
   int64_t workspace_;
   Buffer head_ids_;  // head of each row of [tokens * n_heads]
-  // Keys and values of some heads, for one layer and step.
+  // Expanded keys and values, for one layer and step.
   struct HeadCache {
     int64_t n_heads = 0, n_rows = 0;  // n_rows: positions expanded at a time
-    KvGeometry geometry;              // one layer
+    KvGeometry geometry;
     Buffer pages, rows, k, v, head_ids;
     std::vector<void*> tables;
-    std::vector<StepSequence> sequences;  // the step's sequences, with these pages
+    std::vector<StepSequence> sequences;
   } head_cache_;
 };
 

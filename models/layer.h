@@ -7,13 +7,12 @@
 
 namespace lariat {
 
-// A decoder layer with its weights, its part of the cache and its attention parameters.
 struct Layer {
   const LayerSpec& spec;
   const LayerWeights& weights;
-  KvLayer cache;              // the layer's part of every KV cache page
-  AttentionParams attention;  // attention over the cache
-  std::string name;           // prefix of trace names: "layers.3."
+  KvLayer cache;
+  AttentionParams attention;
+  std::string name;  // for traces: "layers.3."
 };
 
 // Consecutive sequences with equal visible keys; their queries are rows [first_row, first_row + rows).
@@ -24,7 +23,6 @@ struct AttentionGroup {
 };
 class AttentionGroups;  // models/positions/attention_groups.h
 
-// Arguments of one forward pass, shared by all layers.
 struct Pass {
   Backend& backend;
   const Step& step;

@@ -6,7 +6,6 @@
 namespace lariat {
 namespace {
 
-// Reads the tensors of one layer.
 struct LayerReader {
   const ModelSpec& spec;
   const LayerSpec& layer;
@@ -67,8 +66,8 @@ struct LayerReader {
     to.k_norm = norm(names.k_norm, kv_size, all);
   }
 
-  // Row order, per head: q_b not rotated, rotated; kv_b U_h, V_h; k_b U_h transposed; v_b V_h. kv_a: the
-  // cached row, then the rotated values.
+  // Rows per head: q_b: not rotated, rotated; kv_b: U_h, V_h; k_b: U_h transposed; v_b: V_h. Rows of kv_a:
+  // latent, rotated.
   void read_latent(LayerWeights& to) const {
     const TensorNames& names = spec.names;
     const LatentSpec& l = attention.latent;

@@ -12,7 +12,7 @@ Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend,
   model.files = std::move(files);
   const Tensors& tensors = *model.files.tensors;
   model.file_bytes = tensors.bytes();
-  // All of the header is checked against the config before the first weight is read.
+  // Checks the header before the first weight is read.
   const std::set<std::string> names = check_weights(model.spec, tensors);
   const auto coded =
       std::ranges::find_if(names, [&](const std::string& name) { return tensors.find(name)->quantized; });

@@ -9,11 +9,11 @@
 
 namespace lariat {
 
-// A checkpoint loaded on a backend, which must outlive it. Constant: RoPE scaling belongs to a session.
+// A checkpoint on a backend, which must outlive it.
 struct Model {
   ModelSpec spec;
   Weights weights;
-  // As in --quantize: "none", "q8" or "q4"; for a quantised checkpoint, the width of its values.
+  // "none", "q8" or "q4"; for a quantised checkpoint, the width of its values.
   std::string_view quantization() const {
     return is_quantized(weights.form.dtype) ? name_of(weights.form.dtype) : "none";
   }
@@ -23,18 +23,17 @@ struct Model {
   }
   size_t file_bytes = 0;
 
-  ModelFiles files;  // the weights point into these files
+  ModelFiles files;  // holds weights used in place
 };
 
-// Loads a model. requested: weight format of the projections; unset: the checkpoint's. bf16 weights compute
-// in bf16. f16 weights are used in place and compute in f32: f16 products are no faster on a CPU. A quantised
-// format is computed from floats and multiplies integers (kernels/quant.h). progress(bytes read, total bytes)
-// is called while loading. Throws Error naming the file.
+// requested: weight format of the projections; unset: the checkpoint's. bf16 weights compute in bf16. f16
+// weights stay in place and compute in f32: f16 products are no faster on a CPU. Quantised weights multiply
+// integers (kernels/quant.h). Throws Error.
 Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend,
                  std::optional<WeightFormat> requested,
                  const std::function<void(size_t done, size_t total)>& progress = {});
 
-// A model of the spec's shape with reproducible random weights (`lariat bench --random-weights`).
+// A model with reproducible random weights (`lariat bench --random-weights`).
 Model random_model(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed);
 
 }  // namespace lariat

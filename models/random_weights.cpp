@@ -7,8 +7,8 @@
 namespace lariat {
 namespace {
 
-// splitmix64 (public domain, Vigna) fills gigabytes fast and identically on every platform. Its state is a
-// counter: returns number `ahead` (from 1) after `state`.
+// splitmix64 (public domain, Vigna): fast, identical on every platform. Its state is a counter: returns
+// number `ahead` (from 1) after `state`.
 uint64_t random_behind(uint64_t state, uint64_t ahead) {
   uint64_t z = state + ahead * 0x9E3779B97F4A7C15ULL;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -16,8 +16,8 @@ uint64_t random_behind(uint64_t state, uint64_t ahead) {
   return z ^ (z >> 31);
 }
 
-// Random values of either sign below 2^-exponent, composed of bits for speed: random sign and mantissa, and
-// one of four equally likely exponents. Value i uses random number first + i + 1 after `state`.
+// Random sign and mantissa, one of four equally likely exponents; values are below 2^-exponent. Value i uses
+// random number first + i + 1 after `state`.
 void fill_random(uint8_t* out, int64_t count, DType dtype, int exponent, uint64_t state, uint64_t first) {
   const int bias = dtype == DType::kF16 ? 15 : 127;
   const int mantissa_bits = dtype == DType::kF32 ? 23 : dtype == DType::kBF16 ? 7 : 10;
@@ -38,14 +38,14 @@ void fill_random(uint8_t* out, int64_t count, DType dtype, int exponent, uint64_
   }
 }
 
-// Equal values for equal names and rows, in any order and shape.
+// Values depend on name and row only.
 class RandomWeights : public WeightLoader {
  public:
   RandomWeights(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed)
       : WeightLoader(spec, backend, requested), spec_(spec), requested_(requested), seed_(seed) {}
 
  private:
-  // Random values in the stored dtype; quantised weights start from the checkpoint's dtype.
+  // Quantised weights start from the checkpoint's dtype.
   HostWeight host(const Parameter& parameter, bool /*once*/) override {
     const DType stored = stored_form(parameter, requested_, spec_.dtype).dtype,
                 drawn = is_quantized(stored) ? spec_.dtype : stored;

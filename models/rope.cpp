@@ -9,7 +9,7 @@
 #include "kernels/counted.h"
 #include "models/rope_yarn.h"
 
-// Reference: transformers 5.23, modeling_rope_utils.py (functions named below). Double here, float32 there.
+// transformers 5.23, modeling_rope_utils.py (functions named below), in double instead of float32.
 
 namespace lariat {
 namespace {
@@ -30,7 +30,7 @@ constexpr std::array<std::pair<RopeType, std::string_view>, 11> kNames{{
 
 using Frequencies = std::vector<double>;
 
-// f_i = theta^(-2i/d), RoFormer (arXiv 2104.09864) section 3.2.2.
+// theta^(-2i/d): RoFormer (arXiv 2104.09864) section 3.2.2.
 Frequencies powers(double theta, int64_t dim, int64_t count) {
   Frequencies f(static_cast<size_t>(count));
   for (size_t i = 0; i < f.size(); ++i)
@@ -43,15 +43,15 @@ Frequencies divided(Frequencies f, double factor) {
   return f;
 }
 
-// "NTK-aware": theta' = theta * s^(d/(d-2)) stretches the slowest pair by exactly s and keeps the fastest.
-// With a dynamic scale: _compute_dynamic_ntk_parameters.
+// "NTK-aware": theta' = theta * s^(d/(d-2)) stretches the slowest pair by s, keeps the fastest. dynamic:
+// _compute_dynamic_ntk_parameters.
 Frequencies ntk(const RopeScaling& rope, double s) {
   const auto d = static_cast<double>(rope.exponent_dim());
   return powers(rope.theta * std::pow(s, d / (d - 2.0)), rope.exponent_dim(), rope.rotary_dim / 2);
 }
 
 // _compute_llama3_parameters: keeps wavelengths up to L0 / high_freq_factor, divides those beyond
-// L0 / low_freq_factor, ramps between them in rotations. (NTK-by-parts with alpha = low, beta = high.)
+// L0 / low_freq_factor, ramps between them in rotations.
 Frequencies llama3(const RopeScaling& rope, double s) {
   Frequencies f = powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2);
   const auto l0 = static_cast<double>(rope.original_ctx);
@@ -69,7 +69,7 @@ Frequencies llama3(const RopeScaling& rope, double s) {
   return f;
 }
 
-// _compute_longrope_parameters. The attention factor is the same for short and long sequences.
+// _compute_longrope_parameters.
 RopeFrequencies longrope(const RopeScaling& rope, double length) {
   const auto l0 = static_cast<double>(rope.original_ctx);
   const Frequencies& stretch = length > l0 ? rope.long_factor : rope.short_factor;
@@ -83,8 +83,8 @@ RopeFrequencies longrope(const RopeScaling& rope, double length) {
   return out;
 }
 
-// _compute_proportional_rope_parameters: the first int(p * head_dim // 2) pairs rotate, with the frequencies
-// of a fully rotated head. The other pairs have frequency 0.
+// _compute_proportional_rope_parameters: the first int(p * head_dim // 2) pairs rotate as in a fully rotated
+// head; the others have frequency 0.
 Frequencies proportional(const RopeScaling& rope) {
   const auto turning =
       static_cast<int64_t>(std::floor(rope.partial_rotary_factor * static_cast<double>(rope.head_dim) / 2.0));
@@ -138,7 +138,6 @@ RopeFrequencies rope_unscaled(const RopeScaling& rope) {
   return {powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2), 1.0};
 }
 
-// Dynamic types use the static formula at the scale of `length`.
 RopeFrequencies rope_frequencies(const RopeScaling& rope, double length) {
   const double scale = rope_scale(rope, length);
   switch (rope.type) {
@@ -168,9 +167,8 @@ double rope_scale(const RopeScaling& rope, double length) {
   const auto l0 = static_cast<double>(rope.original_ctx);
   const bool beyond = length > l0;
   if (rope.type == RopeType::kDefault || (rope.depends_on_length() && !beyond)) return 1.0;
-  // _compute_dynamic_ntk_parameters: 1 at L0 and, with a factor of 1, length / L0.
+  // _compute_dynamic_ntk_parameters.
   if (rope.type == RopeType::kDynamic) return rope.factor * length / l0 - (rope.factor - 1.0);
-  // At most `factor` if factor > 1.
   if (rope.grows()) return rope.factor > 1.0 ? std::min(length / l0, rope.factor) : length / l0;
   return rope.factor;
 }
@@ -194,22 +192,22 @@ std::optional<RopeProblem> find_rope_problem(const RopeScaling& rope) {
   }
   if (!std::isfinite(rope.theta) || rope.theta <= 1.0 || rope.theta > 1e15)
     return needs("rope_theta", "expected a number above 1, at most 1e15");
-  // transformers accepts a yarn factor below 1; original and maximal length may imply one for longrope.
+  // transformers accepts a yarn factor below 1; the lengths may imply one for longrope.
   const bool shrinks = rope.type == RopeType::kYarn || rope.type == RopeType::kLongRope;
   const double least = shrinks ? 1e-6 : 1.0;
   if (!std::isfinite(rope.factor) || rope.factor < least || rope.factor > 1e6)
     return needs("factor", "expected a number from 1 to 1000000");
   if (rope.original_ctx < 1) return needs("original_max_position_embeddings", "expected a positive integer");
   if ((rope.type == RopeType::kNtk || rope.type == RopeType::kDynamic) && rope.exponent_dim() < 3)
-    return needs("rope_type", "NTK scaling needs at least 3 rotary dimensions");
+    return needs("rope_type", "NTK scaling needs at least 3 rotary dimensions; use another type");
   if (rope.odd && is_yarn(rope.type)) {
     return needs("partial_rotary_factor", "rotates " + std::to_string(rope.exponent_dim()) + " of " +
                                               std::to_string(rope.head_dim) +
-                                              " dimensions; YaRN needs an even number");
+                                              " dimensions; expected an even number for YaRN");
   }
   if (rope.type == RopeType::kProportional &&
       rope.partial_rotary_factor * static_cast<double>(rope.head_dim) < 2.0)
-    return needs("partial_rotary_factor", "no pair of the head would rotate");
+    return needs("partial_rotary_factor", "expected at least one rotated pair");
   if (rope.type == RopeType::kLlama3 && rope.low_freq_factor <= 0.0)
     return needs("low_freq_factor", "expected a number above 0");
   if (rope.type == RopeType::kLlama3 && rope.high_freq_factor <= rope.low_freq_factor)

@@ -4,8 +4,7 @@
 #include "models/gate.h"
 #include "models/io/json_fields.h"
 
-// Defaults and precedence follow transformers 5.23, modeling_rope_utils.py: RotaryEmbeddingConfigMixin
-// (convert_rope_params_to_dict, standardize_rope_params) and the _compute_*_parameters functions.
+// transformers 5.23, modeling_rope_utils.py: RotaryEmbeddingConfigMixin, _compute_*_parameters.
 
 namespace lariat {
 namespace {
@@ -18,25 +17,25 @@ void warn(const JsonFields& object, const RopeDefaults& defaults, std::string_vi
   if (defaults.warnings != nullptr) defaults.warnings->push_back(object.message(key, what));
 }
 
-// RoPE base. null is an error, as in transformers; a missing key has a default.
+// null is an error, as in transformers.
 double read_theta(const JsonFields& object, double missing, std::string_view key = "rope_theta") {
   if (object.present(key) && !object.has(key))
     object.fail(key, "expected a number above 1; remove the key for the default of 10000");
   return object.number(key, 0.0, kMaxTheta).value_or(missing);
 }
 
-// M-RoPE divides a head's pairs among time, row and column. For text all three are the position.
+// M-RoPE divides pairs among time, row and column, which are equal for text.
 void check_sections(const JsonFields& object, const RopeDefaults& defaults) {
   int64_t pairs = 0;
   for (const int64_t section :
        object.integers("mrope_section", 0, kMaxPositions).value_or(std::vector<int64_t>{}))
     pairs += section;
   if (pairs != 0 && 2 * pairs != defaults.head_dim)
-    object.fail("mrope_section", "the sections have " + counted(pairs, "pair") + ", and a head has " +
+    object.fail("mrope_section", "the sections have " + counted(pairs, "pair") + "; expected " +
                                      std::to_string(defaults.head_dim / 2));
 }
 
-// "rope_type", formerly "type"; the new name wins (standardize_rope_params).
+// "type" is the older name (standardize_rope_params).
 RopeType parse_type(const JsonFields& object, const RopeDefaults& defaults) {
   const char* key = object.has("rope_type") ? "rope_type" : "type";
   const auto name = object.string(key);
@@ -49,17 +48,17 @@ RopeType parse_type(const JsonFields& object, const RopeDefaults& defaults) {
     // Phi-3's first files name longrope "su", and earlier "yarn" (configuration_phi3.py).
     if (*name == "su" || (*name == "yarn" && object.has("short_factor"))) return RopeType::kLongRope;
     if (const auto type = find_rope_type(*name)) return *type;
-    object.fail(key, "known types: " + known_rope_types());
+    object.fail(key, "expected one of " + known_rope_types());
   }
-  // transformers takes an object without a type for "default" and would silently drop a scaling.
+  // transformers would silently take an object without a type for "default".
   for (const char* hint : {"factor", "short_factor", "long_factor", "low_freq_factor"}) {
     if (object.has(hint)) object.fail("rope_type", "expected one of " + known_rope_types());
   }
   return RopeType::kDefault;
 }
 
-// Null means max_position_embeddings / L0 for yarn and longrope (_compute_yarn_parameters,
-// _compute_longrope_parameters; optional for longrope). transformers warns of a factor below 1 for these.
+// Null means max_position_embeddings / L0 for yarn and longrope; longrope may omit the key. transformers
+// warns of a factor below 1.
 double parse_factor(const JsonFields& object, const RopeDefaults& defaults, const RopeScaling& rope) {
   const bool shrinks = rope.type == RopeType::kYarn || rope.type == RopeType::kLongRope;
   const double least = shrinks ? kMinFactor : 1.0;
@@ -76,9 +75,9 @@ double parse_factor(const JsonFields& object, const RopeDefaults& defaults, cons
   object.fail("factor", "expected a number from 1 to 1000000");
 }
 
-// yarn, llama3 and longrope take the top-level value, then the object's, then max_position_embeddings
-// (standardize_rope_params); ntk and the types that transformers lacks are read like yarn. dynamic always
-// starts at max_position_embeddings (_compute_dynamic_ntk_parameters); other types do not use the length.
+// yarn, llama3, longrope, ntk and types unknown to transformers: the top-level value, then the object's, then
+// max_position_embeddings (standardize_rope_params). dynamic always starts at max_position_embeddings
+// (_compute_dynamic_ntk_parameters). Other types ignore the length.
 int64_t parse_original_ctx(const JsonFields& object, const RopeDefaults& defaults, RopeType type) {
   const char* key = "original_max_position_embeddings";
   const auto own = object.integer(key, 1, kMaxPositions);
@@ -96,7 +95,7 @@ int64_t parse_original_ctx(const JsonFields& object, const RopeDefaults& default
 }
 
 void parse_yarn(const JsonFields& object, RopeScaling& rope) {
-  // A beta of 0 falls back to the default there (`get("beta_fast") or 32`).
+  // A beta of 0 means the default, as in transformers.
   const auto beta = [&](const char* key, double fallback) {
     const double given = object.number(key, 0.0, 1e9).value_or(0.0);
     return given > 0.0 ? given : fallback;
@@ -113,8 +112,8 @@ void parse_yarn(const JsonFields& object, RopeScaling& rope) {
                                  " starts from an unscaled model; use yarn for a fine-tuned one");
 }
 
-// rope_parameters may hold one object per layer type; all must agree, as all layers share one RoPE. The
-// top-level original length does not apply to them (standardize_rope_params).
+// One object per layer type; all must agree, as all layers share one RoPE. The top-level original length does
+// not apply (standardize_rope_params).
 std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeDefaults& defaults) {
   std::optional<RopeScaling> first;
   std::string first_name;
@@ -127,7 +126,8 @@ std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeD
       first = rope;
       first_name = name;
     } else if (*first != rope) {
-      object.fail(name, "differs from \"" + first_name + "\"; one RoPE for all layers is supported");
+      object.fail(name, "differs from \"" + first_name +
+                            "\", and only one RoPE for all layers is supported; use another model");
     }
   }
   if (!first) return std::nullopt;
@@ -137,7 +137,7 @@ std::optional<RopeScaling> parse_per_layer(const JsonFields& object, const RopeD
   return first;
 }
 
-// Refuses or warns of unread members; ignores parameters of other scaling types.
+// Ignores keys of other scaling types.
 void check_rope_keys(const JsonFields& object, const RopeDefaults& defaults, const RopeScaling& rope) {
   for (const char* key : {"rope_type", "type", "factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
                           "truncate", "finetuned", "short_factor", "long_factor", "attention_factor",
@@ -150,7 +150,6 @@ void check_rope_keys(const JsonFields& object, const RopeDefaults& defaults, con
   check_unread(object, known, defaults.warnings);
 }
 
-// A family's name for a key at the file's top level.
 std::string key_at_top(const std::string& key, const RopeDefaults& defaults) {
   if (key == "rope_theta") return std::string(defaults.theta_key);
   return key == "partial_rotary_factor" ? std::string(defaults.partial_key) : key;
@@ -168,7 +167,7 @@ RopeScaling rope_of_type(const RopeScaling& own, RopeType type) {
   rope.interleaved = own.interleaved;
   rope.max_position_embeddings = own.max_position_embeddings;
   rope.original_ctx = type == RopeType::kDynamic ? own.max_position_embeddings : own.original_ctx;
-  if (type == RopeType::kLlama3) {  // Llama 3.1's values (_compute_llama3_parameters)
+  if (type == RopeType::kLlama3) {  // _compute_llama3_parameters
     rope.low_freq_factor = 1.0;
     rope.high_freq_factor = 4.0;
   }
@@ -193,7 +192,8 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeDefaults& def
     rope.attention_factor = object.number("attention_factor", 1e-6, 1e6);
   }
   const auto need = [&](const char* key) {
-    if (!object.has(key)) object.fail(key, std::string(name_of(rope.type)) + " scaling needs it");
+    if (!object.has(key))
+      object.fail(key, std::string(name_of(rope.type)) + " scaling needs it; add the key");
     return key;
   };
   if (rope.type == RopeType::kLlama3) {
@@ -212,7 +212,6 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeDefaults& def
   return rope;
 }
 
-// `rope_scaling or self.rope_parameters`.
 JsonFields rope_object(const JsonFields& config) {
   static const nlohmann::json kEmpty = nlohmann::json::object();
   JsonFields object(kEmpty, config.file());
@@ -231,8 +230,7 @@ RopeScaling read_rope(const JsonFields& config, RopeDefaults defaults) {
     defaults.theta = read_theta(config, defaults.theta, theta_key);
   defaults.partial_rotary_factor =
       config.number(partial_key, 0.0, 1.0).value_or(defaults.partial_rotary_factor);
-  // transformers' DeepSeek writes "rope_interleave". Other families have no such key; "rope_interleaved"
-  // marks checkpoints in Meta's pairing.
+  // transformers' DeepSeek has "rope_interleave"; "rope_interleaved" marks checkpoints in Meta's pairing.
   for (const char* key : {"rope_interleave", "rope_interleaved"}) {
     defaults.interleaved = config.boolean(key).value_or(defaults.interleaved);
     if (config.boolean(key).value_or(false) && !defaults.interleave_is_key)
@@ -273,7 +271,8 @@ std::vector<RopeScaling> read_layered_rope(const JsonFields& config, const RopeD
   std::vector<RopeScaling> ropes{read(full, "full_attention", read_theta(config, defaults.theta)),
                                  read(sliding, "sliding_attention", local_theta)};
   if (ropes.back().depends_on_length())
-    config.fail("rope_parameters", "a length-dependent RoPE for sliding_attention is not supported");
+    config.fail("rope_parameters",
+                "a length-dependent RoPE for sliding_attention is not supported; use another model");
   return ropes;
 }
 

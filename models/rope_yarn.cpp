@@ -7,7 +7,7 @@
 namespace lariat {
 
 // The paper (arXiv 2309.00071, section 3.2) ramps in rotations; its code and transformers ramp in the pair's
-// index. MiniMind and Jet-Long clamp `high` at d/2 - 1 instead of d - 1.
+// index. MiniMind and Jet-Long pass d/2 - 1 as `last`.
 YarnRamp yarn_ramp(const RopeScaling& rope, double last) {
   const auto d = static_cast<double>(rope.rotary_dim);
   const auto pair_with_turns = [&](double turns) {
@@ -30,8 +30,8 @@ YarnRamp yarn_ramp(const RopeScaling& rope, double last) {
 
 double yarn_mscale(double s, double weight) { return s <= 1.0 ? 1.0 : 0.1 * weight * std::log(s) + 1.0; }
 
-// _compute_yarn_parameters. YaRN-radix (yarn_radix3 of github.com/mattian7/mrRoPE) replaces the mean of f and
-// f / s by f * s^-e, e = u (u + 1) / (m (m + 1)) for pair u of m on the ramp.
+// _compute_yarn_parameters. YaRN-radix (yarn_radix3 of github.com/mattian7/mrRoPE): f * s^-e with
+// e = u (u + 1) / (m (m + 1)) for pair u of m on the ramp.
 RopeFrequencies yarn_frequencies(const RopeScaling& rope, double s) {
   RopeFrequencies out = rope_unscaled(rope);
   const auto [ramp, m] = yarn_ramp(rope, static_cast<double>(rope.rotary_dim) - 1.0);

@@ -1,5 +1,5 @@
-// Format: https://github.com/huggingface/safetensors: 8 bytes of header length (little endian), a JSON header
-// {"name": {"dtype", "shape", "data_offsets": [begin, end)}}, then the data.
+// Format (https://github.com/huggingface/safetensors): header length in 8 bytes (little endian), a JSON
+// header {"name": {"dtype", "shape", "data_offsets": [begin, end)}}, data.
 #include "models/safetensors.h"
 
 #include <fmt/format.h>
@@ -21,24 +21,25 @@ constexpr size_t kMaxRank = 8;
 std::vector<int64_t> parse_shape(const nlohmann::json& entry, const std::string& where) {
   const auto shape = entry.find("shape");
   if (shape == entry.end() || !shape->is_array() || shape->size() > kMaxRank) {
-    throw Error(where + ": \"shape\" must be a list of at most 8 sizes; the file is damaged");
+    throw Error(where +
+                ": \"shape\" must be a list of at most 8 sizes; the file is damaged, download it again");
   }
   std::vector<int64_t> sizes;
   for (const auto& size : *shape) {
     if (!size.is_number_unsigned() || size.get<uint64_t>() > uint64_t{1} << 48) {
-      throw Error(where + ": \"shape\" holds an invalid size; the file is damaged");
+      throw Error(where + ": \"shape\" holds an invalid size; the file is damaged, download it again");
     }
     sizes.push_back(size.get<int64_t>());
   }
   return sizes;
 }
 
-// Bytes the shape needs, or an error when that overflows 64 bits.
 uint64_t bytes_for(const std::vector<int64_t>& shape, size_t element, const std::string& where) {
   uint64_t total = element;
   for (const int64_t size : shape) {
     if (__builtin_mul_overflow(total, static_cast<uint64_t>(size), &total)) {
-      throw Error(fmt::format("{}: shape {} overflows; the file is damaged", where, shape_text(shape)));
+      throw Error(fmt::format("{}: shape {} overflows; the file is damaged, download it again", where,
+                              shape_text(shape)));
     }
   }
   return total;
@@ -47,21 +48,24 @@ uint64_t bytes_for(const std::vector<int64_t>& shape, size_t element, const std:
 StoredTensor parse_tensor(const std::string& name, const nlohmann::json& entry, const std::byte* data,
                           uint64_t data_bytes, const std::filesystem::path& file) {
   const std::string where = fmt::format("{}: tensor '{:.200}'", file.string(), name);
-  if (!entry.is_object()) throw Error(where + ": its header entry is not an object; the file is damaged");
+  if (!entry.is_object())
+    throw Error(where + ": its header entry is not an object; the file is damaged, download it again");
   StoredTensor tensor;
   tensor.name = name;
   tensor.file = file;
   const auto dtype = entry.find("dtype");
   if (dtype == entry.end() || !dtype->is_string())
-    throw Error(where + ": \"dtype\" is missing; the file is damaged");
+    throw Error(where + ": \"dtype\" is missing; the file is damaged, download it again");
   tensor.dtype = dtype->get<std::string>();
   const size_t element = safetensors_element_bytes(tensor.dtype);
-  if (element == 0) throw Error(fmt::format("{}: unknown dtype \"{:.40}\"", where, tensor.dtype));
+  if (element == 0)
+    throw Error(
+        fmt::format("{}: unknown dtype \"{:.40}\"; use a file in another dtype", where, tensor.dtype));
   tensor.shape = parse_shape(entry, where);
   const auto offsets = entry.find("data_offsets");
   if (offsets == entry.end() || !offsets->is_array() || offsets->size() != 2 ||
       !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
-    throw Error(where + ": \"data_offsets\" must be two numbers; the file is damaged");
+    throw Error(where + ": \"data_offsets\" must be two numbers; the file is damaged, download it again");
   }
   const auto begin = (*offsets)[0].get<uint64_t>();
   const auto end = (*offsets)[1].get<uint64_t>();
@@ -71,7 +75,7 @@ StoredTensor parse_tensor(const std::string& name, const nlohmann::json& entry, 
                     where, end, data_bytes));
   }
   if (end - begin != bytes_for(tensor.shape, element, where)) {
-    throw Error(fmt::format("{}: {} not fit shape {} of {}; the file is damaged", where,
+    throw Error(fmt::format("{}: {} not fit shape {} of {}; the file is damaged, download it again", where,
                             counted(end - begin, "byte does", "bytes do"), shape_text(tensor.shape),
                             tensor.dtype));
   }
@@ -89,13 +93,13 @@ void check_overlaps(const std::vector<StoredTensor>& tensors) {
   for (size_t i = 1; i < by_address.size(); ++i) {
     const auto& before = *by_address[i - 1];
     if (before.data + before.bytes > by_address[i]->data) {
-      throw Error(fmt::format("{}: tensors '{}' and '{}' overlap; the file is damaged", before.file.string(),
-                              before.name, by_address[i]->name));
+      throw Error(fmt::format("{}: tensors '{}' and '{}' overlap; the file is damaged, download it again",
+                              before.file.string(), before.name, by_address[i]->name));
     }
   }
 }
 
-// Bytes after the last tensor: the header is of another file, or the download is incomplete.
+// Bytes remain if the header is of another file, or the download incomplete.
 void check_end(const std::vector<StoredTensor>& tensors, std::span<const std::byte> bytes,
                uint64_t header_bytes, const std::string& name) {
   const std::byte* end = bytes.data() + 8 + header_bytes;
@@ -109,10 +113,12 @@ void check_end(const std::vector<StoredTensor>& tensors, std::span<const std::by
 
 std::map<std::string, std::string> parse_metadata(const nlohmann::json& entry, const std::string& name) {
   std::map<std::string, std::string> metadata;
-  if (!entry.is_object()) throw Error(name + ": \"__metadata__\" is not an object; the file is damaged");
+  if (!entry.is_object())
+    throw Error(name + ": \"__metadata__\" is not an object; the file is damaged, download it again");
   for (const auto& [key, value] : entry.items()) {
     if (!value.is_string())
-      throw Error(fmt::format("{}: __metadata__['{:.100}'] is not a text; the file is damaged", name, key));
+      throw Error(fmt::format(
+          "{}: __metadata__['{:.100}'] is not a text; the file is damaged, download it again", name, key));
     metadata[key] = value.get<std::string>();
   }
   return metadata;
@@ -145,15 +151,16 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
   if (header_bytes > kMaxSafetensorsHeader || header_bytes > bytes.size() - 8) {
     throw Error(fmt::format(
-        "{}: the header claims {} bytes, but the file has {}; not a safetensors file, or a truncated one",
-        name, header_bytes, bytes.size()));
+        "{}: not a safetensors file, or truncated: the header claims {} of {} bytes; download it again", name,
+        header_bytes, bytes.size()));
   }
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);
-  // The JSON parser would stop there and ignore the rest.
+  // The JSON parser would ignore the rest.
   if (text.find('\0') != std::string_view::npos)
     throw Error(name + ": a zero byte in the header; the file is damaged, download it again");
   const nlohmann::json header = parse_json(text, name + " (header)");
-  if (!header.is_object()) throw Error(name + ": the header is not a JSON object; the file is damaged");
+  if (!header.is_object())
+    throw Error(name + ": the header is not a JSON object; the file is damaged, download it again");
   std::vector<StoredTensor> tensors;
   for (const auto& [key, entry] : header.items()) {
     if (key == "__metadata__") {
@@ -171,17 +178,17 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
 std::set<std::string> parse_safetensors_index(std::string_view text, const std::filesystem::path& file) {
   const nlohmann::json json = parse_json(text, file.string());
   if (!json.contains("weight_map") || !json["weight_map"].is_object()) {
-    throw Error(file.string() + ": \"weight_map\" is missing or not an object");
+    throw Error(file.string() + ": \"weight_map\" is missing or not an object; download it again");
   }
   std::set<std::string> names;
   for (const auto& [tensor, shard] : json["weight_map"].items()) {
     const std::string where = fmt::format("{}: weight_map['{:.100}']", file.string(), tensor);
-    if (!shard.is_string()) throw Error(where + " is not a file name");
+    if (!shard.is_string()) throw Error(where + " is not a file name; download it again");
     const auto name = shard.get<std::string>();
     const bool plain = name != "." && name != ".." && name.find('\0') == std::string::npos &&
                        std::filesystem::path(name).filename() == name;
     if (name.empty() || !plain) {
-      throw Error(fmt::format("{} = \"{:.100}\" is not a plain file name", where, name));
+      throw Error(fmt::format("{} = \"{:.100}\" is not a plain file name; download it again", where, name));
     }
     names.insert(name);
   }

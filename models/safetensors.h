@@ -15,52 +15,50 @@
 namespace lariat {
 
 inline constexpr uint64_t kMaxSafetensorsHeader = uint64_t{100} << 20;  // as in the reference implementation
-// Bytes per element of a file's dtype; 0: unknown dtype.
+// Bytes per element; 0: unknown dtype.
 size_t safetensors_element_bytes(const std::string& dtype);
 
-// Tensors of a safetensors file in memory, pointing into `bytes`, with all checks of open_safetensors. `file`
-// is named in errors. metadata: receives "__metadata__", whose values must be strings.
+// Tensors point into `bytes`. file: for errors. metadata: receives "__metadata__". Throws Error like
+// open_safetensors.
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
                                             const std::filesystem::path& file,
                                             std::map<std::string, std::string>* metadata = nullptr);
 
-// Shard files of a model.safetensors.index.json, each once, next to the index. Throws Error naming `file`.
+// Shard files of a model.safetensors.index.json, each once. Throws Error.
 std::set<std::string> parse_safetensors_index(std::string_view text, const std::filesystem::path& file);
 
-// Weights of a folder: model.safetensors, or the shards of model.safetensors.index.json. Checks header
-// length, JSON, dtypes, shapes, offsets and overlaps. Throws Error naming file, problem and remedy.
+// Loads model.safetensors or the shards of model.safetensors.index.json. Checks header length, JSON, dtypes,
+// shapes, offsets and overlaps. Throws Error.
 Tensors open_safetensors(const std::filesystem::path& dir);
-// A single file of any name (test goldens, `lariat logits` output).
+// Opens a single file of any name.
 Tensors open_safetensors_file(const std::filesystem::path& file);
 
 struct NamedShape {
   std::string name;
   std::vector<int64_t> shape;
-  std::string dtype = "F32";  // as in the file
+  std::string dtype = "F32";
 };
 
-// Parts of a safetensors file other than tensors.
 struct SafetensorsLayout {
-  std::map<std::string, std::string> metadata{};  // "__metadata__"
-  size_t alignment = 8;                           // data start at a multiple of this
+  std::map<std::string, std::string> metadata{};
+  size_t alignment = 8;  // of the data, in bytes
 };
 
-// Writes tensors to a safetensors file in order, atomically (AtomicFile). Throws Error naming the file.
+// Writes a safetensors file atomically (AtomicFile). Throws Error.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& file, const std::vector<NamedShape>& tensors,
                     const SafetensorsLayout& layout = {});
 
-  // Appends data of all tensors, in order.
   void append(std::span<const std::byte> bytes);
   void append(std::span<const float> values) { append(std::as_bytes(values)); }
-  // Throws if the appended bytes do not match the shapes. durable: see AtomicFile::commit.
+  // Throws Error if the appended bytes do not match the shapes. durable: see AtomicFile::commit.
   void finish(bool durable = false);
 
  private:
   std::string name_;
   AtomicFile file_;
-  size_t expected_ = 0, written_ = 0;  // bytes
+  size_t expected_ = 0, written_ = 0;
 };
 
 }  // namespace lariat

@@ -11,62 +11,62 @@
 #include "models/positions/position_method.h"
 #include "models/rope.h"
 
-// A model as plain data: models/families parses config.json into it; models/decoder runs it for all families.
+// A model as plain data: models/families fills it from config.json, models/decoder runs it.
 namespace lariat {
 
 // RMSNorm of q and k before RoPE: per head (Qwen 3), or over all heads together (OLMo 2).
 enum class QkNorm : uint8_t { kNone, kPerHead, kAllHeads };
 
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). The cache holds one row per token: rope_dim
-// rotated values, shared by all heads, and a normed latent row of kv_rank values. Head h has the key (rotated
-// values, U_h row) and the value V_h row. Since q . U_h row = (U_h^T q) . row, attention can run over the
-// cached rows as a single KV head and apply V_h to the result ("absorbed"). A long step expands the rows into
-// keys and values of all heads where expansion is cheaper (models/latent_attention.cpp).
+// rotated values, shared by all heads, and kv_rank normed latent values l. Head h has the key (rotated
+// values, U_h l) and the value V_h l. Since q . U_h l = (U_h^T q) . l, attention can run over the rows as a
+// single KV head and apply V_h to the result ("absorbed"). A long step may expand the rows to keys and values
+// of all heads.
 struct LatentSpec {
-  int64_t q_rank = 0;   // latent size of queries; 0: queries are projected from the layer's input
-  int64_t kv_rank = 0;  // 0: no latent attention
+  int64_t q_rank = 0;                             // latent size of queries; 0: no compression
+  int64_t kv_rank = 0;                            // 0: no latent attention
   int64_t rope_dim = 0, nope_dim = 0, v_dim = 0;  // per head: rotated, not rotated, values
   float norm_eps = 1e-6F;                         // of the latent norms
 
-  int64_t query_dim() const { return rope_dim + nope_dim; }  // per head, not absorbed
+  int64_t query_dim() const { return rope_dim + nope_dim; }  // not absorbed
 
   explicit operator bool() const { return kv_rank > 0; }
 };
 
 struct AttentionSpec {
   int64_t n_heads = 0, n_kv_heads = 0;  // n_kv_heads divides n_heads
-  int64_t head_dim = 0;  // of q, k and v; latent attention: of the cached row, rope_dim + kv_rank
+  int64_t head_dim = 0;                 // latent attention: size of the cached row, rope_dim + kv_rank
   LatentSpec latent;
   bool qkv_bias = false, o_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
-  int rope = 0;                // index in ModelSpec::ropes; -1: no RoPE
-  float scale = 0.0F;          // factor of the scores
-  float clip = 0.0F;           // limit of q, k and v (QkvEpilogue::clip)
-  float softcap = 0.0F;        // limit of the scores (AttentionParams::softcap); 0: none
-  int64_t sliding_window = 0;  // 0: full attention; w: a token sees the last w positions, its own included
-  bool sinks = false;          // attention sinks per head (AttentionParams::sinks)
+  int rope = 0;  // index in ModelSpec::ropes; -1: no RoPE
+  float scale = 0.0F;
+  float clip = 0.0F;           // QkvEpilogue::clip
+  float softcap = 0.0F;        // AttentionParams::softcap; 0: none
+  int64_t sliding_window = 0;  // 0: full attention; w: the last w positions, the token's own included
+  bool sinks = false;          // AttentionParams::sinks
 };
 
-// Mixture of experts: a router chooses some feed-forwards per token (arXiv 2401.04088).
+// Mixture of experts (arXiv 2401.04088).
 struct ExpertsSpec {
   int64_t n = 0;  // 0: none
   int64_t intermediate_size = 0;
-  Router router;             // settings; the choice_bias tensor is in ExpertWeights
-  bool choice_bias = false;  // the router has a choice bias
-  bool bias = false;         // router logits, gate, up and down have biases
+  Router router;  // without choice_bias (ExpertWeights)
+  bool choice_bias = false;
+  bool bias = false;  // of router logits, gate, up and down
 };
 
-// down(activation(gate x) * up x), or down(activation(up x)) if not gated. Experts' outputs are added.
+// down(activation(gate x) * up x); if not gated, down(activation(up x)). Experts' outputs are added.
 struct FeedForwardSpec {
   int64_t intermediate_size = 0;  // 0: experts only
   Activation activation = Activation::kSilu;
   bool gated = true;
-  bool bias = false;  // gate, up and down have biases
+  bool bias = false;  // of gate, up and down
   ExpertsSpec experts;
 };
 
 // Decoder layer: x += m after(attention(before(x))); x += m after(feed_forward(before(x))). before and after
-// are separate norms or nothing. Parallel: attention and feed-forward read the same x.
+// are separate norms, or nothing. Parallel: both read the same x.
 struct LayerSpec {
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
@@ -90,9 +90,8 @@ void each_field(const LayerSpec& layer, const See& see) {
       residual_multiplier);
 }
 
-// Tensor names of a checkpoint. A layer's names start with `layer`; {} is the layer's index. A projection or
-// norm is name + ".weight", its bias name + ".bias". {} in an expert's name is the expert's index; one tensor
-// without index holds all experts' biases. All tensors but the head share a prefix (models/tensor_names.cpp).
+// Tensor names. A layer's names start with `layer`; {} is the layer's or expert's index. A projection or norm
+// is name + ".weight", its bias name + ".bias"; one tensor without index holds all experts' biases.
 // Projections of equal name are rows of one tensor: q, k, v (or by KV head); gate, up.
 struct TensorNames {
   std::string root = "model.";
@@ -116,29 +115,29 @@ struct TensorNames {
   std::string router = "mlp.gate", choice_bias = "mlp.gate.e_score_correction_bias";
   std::string expert_gate = "mlp.experts.{}.gate_proj", expert_up = "mlp.experts.{}.up_proj";
   std::string expert_down = "mlp.experts.{}.down_proj";
-  // Space-separated suffixes of ignored tensors: transformers up to 4.31 stored RoPE frequencies per layer.
+  // Suffixes of ignored tensors: transformers up to 4.31 stored RoPE frequencies.
   std::string redundant = "rotary_emb.inv_freq";
 };
 
-// A setting of a file; an invalid value throws only when it is read.
+// A setting of a file; get() throws Error if the value is invalid.
 template <class T>
 struct Setting {
   T value{};
-  std::string error{};  // description of an invalid value; `value` is then the default
+  std::string error{};  // empty: valid; otherwise `value` is the default
   const T& get() const {
     if (!error.empty()) throw Error(error);
     return value;
   }
 };
 
-// Generation settings of a checkpoint: generation_config.json with transformers' defaults.
+// generation_config.json, with transformers' defaults.
 struct GenerationDefaults {
-  Setting<float> temperature;  // in a conversation; 0: greedy decoding, without the next three
+  Setting<float> temperature;  // 0: greedy decoding, ignoring the next three
   Setting<int32_t> top_k;
   Setting<float> top_p{1.0F}, min_p;
   Setting<float> repetition_penalty{1.0F};
-  Setting<std::vector<std::string>> stop;  // stop strings
-  std::vector<std::string> warnings;       // like ModelSpec::warnings, but only for generation
+  Setting<std::vector<std::string>> stop;
+  std::vector<std::string> warnings;  // for generation only
 };
 
 // Factor of a query at position p: 1 + log_beta ln g, where g is 1 + floor(p / log_ctx) (Llama 4) or, without
@@ -156,7 +155,7 @@ struct QueryScale {
 
 // A parsed model: every field is validated.
 struct ModelSpec {
-  std::filesystem::path file;  // path of config.json, for error messages
+  std::filesystem::path file;  // config.json, for error messages
   std::string family;          // entry of "architectures"
   int64_t vocab_size = 0, hidden_size = 0;
   int64_t max_position_embeddings = 0;
@@ -164,30 +163,29 @@ struct ModelSpec {
   bool layer_norm = false, norm_bias = false;  // LayerNorm in place of RMSNorm; norm biases
   bool embedding_norm = false;                 // norm after the embedding (BLOOM)
   bool norm_plus_one = false;                  // norms multiply by 1 + weight (Gemma)
-  bool tie_word_embeddings = false;            // the head is the embedding table
-  bool qk_norm_if_stored = false;  // q and k norms are optional in the checkpoint (older MiniMind)
+  bool tie_word_embeddings = false;
+  bool qk_norm_if_stored = false;  // q and k norms are optional (older MiniMind)
   float embedding_multiplier = 1.0F;
   bool round_embedding_multiplier = false;  // rounded to the embeddings' dtype (Gemma)
   float logits_multiplier = 1.0F;
-  float logits_softcap = 0.0F;      // c: logits become c tanh(logits / c); 0: no limit
+  float logits_softcap = 0.0F;      // c: c tanh(logits / c); 0: none
   std::vector<LayerSpec> layers;    // at least one
-  std::vector<float> alibi_slopes;  // one per head (AttentionParams::slopes); empty: no ALiBi
-  // RoPEs of the layers (AttentionSpec::rope); a model without RoPE keeps one unused entry. A session can
-  // scale the first (SessionOptions::rope). Layers with a window can have a second (Gemma 3, OLMo 3).
+  std::vector<float> alibi_slopes;  // AttentionParams::slopes; empty: none
+  // RoPEs of the layers (AttentionSpec::rope); without RoPE, one unused entry. A session can scale the first
+  // (SessionOptions::rope). Layers with a window can have a second (Gemma 3, OLMo 3).
   std::vector<RopeScaling> ropes{RopeScaling()};
   bool scores_take_mscale = false;  // DeepSeek's YaRN (rope_score_scale)
-  // M-RoPE: position (time, height or width) of each dimension pair; empty: no M-RoPE.
+  // Axis (time, height or width) of each dimension pair; empty: no M-RoPE.
   std::vector<uint8_t> mrope_axes;
   QueryScale query_scale;
   PositionMethod position_method;  // of config.json; no ranges: none
-  DType dtype = DType::kF32;       // torch_dtype / dtype: declared dtype of the checkpoint
+  DType dtype = DType::kF32;       // torch_dtype / dtype
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;  // of generation_config.json, else of config.json
-  GenerationDefaults generation;       // likewise
+  GenerationDefaults generation;       // of the same file
   std::string_view bias_keys;          // config.json keys of projection biases, if any
-  int64_t n_unread_layers = 0;         // layers after `layers` in the checkpoint: multi-token prediction
+  int64_t n_unread_layers = 0;         // multi-token prediction layers in the checkpoint
   TensorNames names;
-  // Warnings for the user, each naming file and key or tensor.
   std::vector<std::string> warnings;
 
   bool has_rope() const { return alibi_slopes.empty(); }

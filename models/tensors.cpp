@@ -19,8 +19,7 @@ DType StoredTensor::float_dtype() const {
   if (dtype == "F32") return DType::kF32;
   if (dtype == "F16") return DType::kF16;
   if (dtype == "BF16") return DType::kBF16;
-  throw Error(fmt::format("{}: tensor '{}' is {}; lariat runs F32, F16 and BF16 weights", file.string(), name,
-                          dtype));
+  throw Error(fmt::format("{}: tensor '{}' is {}; use F32, F16 or BF16 weights", file.string(), name, dtype));
 }
 
 HostWeight StoredTensor::rows() const {
@@ -59,8 +58,8 @@ void Tensors::add(MappedFile file, std::vector<StoredTensor> tensors) {
   for (StoredTensor& tensor : tensors) {
     const auto [place, inserted] = tensors_.emplace(tensor.name, tensor);
     if (!inserted) {
-      throw Error(fmt::format("{}: tensor '{:.200}' is also in {}", tensor.file.string(), tensor.name,
-                              place->second.file.string()));
+      throw Error(fmt::format("{}: tensor '{:.200}' is also in {}; remove one of the files",
+                              tensor.file.string(), tensor.name, place->second.file.string()));
     }
   }
 }
@@ -75,11 +74,11 @@ void Tensors::put(StoredTensor tensor) {
   if (!inserted)
     throw Error(
         fmt::format("{}: tensor '{:.200}' is stored twice, quantised and not; the checkpoint is "
-                    "damaged",
+                    "damaged, download it again",
                     tensor.file.string(), tensor.name));
 }
 
-// Old files may have unaligned data; vector loads and sanitizers need aligned elements.
+// Old files may have unaligned data; vector loads need aligned elements.
 void Tensors::align(StoredTensor& tensor) const {
   size_t elements = 1;
   for (const int64_t size : tensor.shape) elements *= static_cast<size_t>(size);
@@ -103,12 +102,13 @@ const StoredTensor& Tensors::get(const std::string& name, const std::vector<int6
 const StoredTensor& Tensors::check(const std::string& name, const std::vector<int64_t>& shape) const {
   const StoredTensor* tensor = find(name);
   if (tensor == nullptr) {
-    throw Error(fmt::format("{}: tensor '{}' is missing; the weights and the config do not match",
-                            source_.string(), name));
+    throw Error(
+        fmt::format("{}: tensor '{}' is missing; use a matching config, or download the weights again",
+                    source_.string(), name));
   }
   if (tensor->shape != shape) {
-    throw Error(fmt::format("{}: tensor '{}' has shape {}, but the config needs {}", tensor->file.string(),
-                            name, shape_text(tensor->shape), shape_text(shape)));
+    throw Error(fmt::format("{}: tensor '{}' has shape {}, but the config needs {}; use a matching config",
+                            tensor->file.string(), name, shape_text(tensor->shape), shape_text(shape)));
   }
   return *tensor;
 }
@@ -133,7 +133,7 @@ void Tensors::give_back(const StoredTensor& tensor, size_t first, size_t last) c
 
 void Tensors::populate(const std::set<std::string>& names,
                        const std::function<void(size_t done, size_t total)>& progress) const {
-  constexpr size_t kGap = size_t{1} << 20;  // gaps up to kGap are read too: cheaper than a new range
+  constexpr size_t kGap = size_t{1} << 20;  // reading small gaps is cheaper than a new range
   struct Range {
     const MappedFile* file;
     size_t begin, end;

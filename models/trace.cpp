@@ -11,7 +11,7 @@
 namespace lariat {
 namespace {
 
-// A sequence's keys or values of one layer: [position][head][d], for positions [0, n_positions).
+// A sequence's keys or values of one layer: [position][head][d].
 std::vector<float> cached(Backend& backend, const StepSequence& sequence, const KvLayer& layer, bool keys) {
   const int64_t n_positions = sequence.first_position + sequence.n_tokens;
   const int64_t per_position = layer.n_kv_heads * layer.head_dim;

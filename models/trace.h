@@ -8,7 +8,7 @@
 
 namespace lariat {
 
-// Callback for each layer's results: f32 rows in host memory, one per token, valid during the call. Names are
+// Receives each layer's results: f32 rows in host memory, one per token, valid during the call. Names are
 // "layers.I." and one of
 //   q             after biases and head norms, before RoPE           [n_heads * head_dim]
 //   k, v          as cached: k rotated, without attention factor     [n_kv_heads * head_dim]
@@ -16,18 +16,15 @@ namespace lariat {
 //   attention     output of attention, before its norm               [hidden]
 //   feed_forward  output of the feed-forward, before its norm        [hidden]
 //   output        the residual after the layer                       [hidden]
-// Latent attention: q, k and v are cached rows, not heads (LatentSpec); tracing keeps long steps absorbed.
-// Tracing copies all results and serves comparison with other implementations. A backend with
-// Epilogue::add_to then adds products separately, and f32 sums may round differently.
+// Latent attention: q, k and v are cached rows (LatentSpec), and long steps stay absorbed. A backend with
+// Epilogue::add_to adds products separately while tracing: f32 sums may round differently.
 using TraceFn = std::function<void(const std::string& name, int64_t cols, std::span<const float> rows)>;
 
-// Copy of an f32 matrix in host memory.
 std::vector<float> to_host(Backend& backend, const Matrix& matrix);
 
-// Passes a matrix in backend memory to `trace`.
 void trace_matrix(Backend& backend, const TraceFn& trace, const std::string& name, const Matrix& matrix);
 
-// Operands of a layer's attention after qkv_to_cache.
+// Operands of attention, after qkv_to_cache.
 struct AttentionView {
   const Matrix& q;
   const KeyRange& seen;
@@ -35,7 +32,7 @@ struct AttentionView {
   const KvLayer& cache;
   const AttentionParams& params;
 };
-// Passes q, k, v and scores_max to `trace`; `prefix` is "layers.I.".
+// Passes q, k, v and scores_max; `prefix` is "layers.I.".
 void trace_attention(Backend& backend, const TraceFn& trace, const std::string& prefix,
                      const AttentionView& view);
 

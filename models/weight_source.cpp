@@ -10,7 +10,6 @@
 namespace lariat {
 namespace {
 
-// Transposes a weight of floats.
 HostWeight transposed(const HostWeight& from) {
   Matrix m = from.m;
   const auto floats = std::make_shared<std::vector<float>>();
@@ -28,14 +27,13 @@ HostWeight transposed(const HostWeight& from) {
   return {m.dtype, m.cols, m.rows, read};
 }
 
-// Throws Error with advice if the backend does not support weights of this dtype.
 void check_quantizes(const Backend& backend, DType dtype, const char* instead) {
   if (!is_quantized(dtype) || backend.traits().quantizes) return;
-  throw Error("weights in " + std::string(name_of(dtype)) + " do not run on " + backend.name() +
+  throw Error("`device`: weights in " + std::string(name_of(dtype)) + " do not run on " + backend.name() +
               " yet; use `device` cpu, or " + instead);
 }
 
-// Dtype of a weight's rounded inputs. A router's inputs are not rounded, which could choose other experts.
+// Rounding a router's inputs could choose other experts.
 DType compute_of(Role role, std::span<const WeightFormat> stored) {
   if (role == Role::kRouter) return DType::kF32;
   const bool bf16 = std::all_of(stored.begin(), stored.end(),

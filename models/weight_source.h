@@ -6,57 +6,55 @@
 #include "models/spec.h"
 #include "models/weights.h"
 
-// Parameters of a model, shared by the files that load, plan and generate weights.
 namespace lariat {
 
 // kSensitive: small projection with costly errors: 8 bits where others get 4. kPerExpert: one vector per
-// expert. kPrefill: used only by long steps; empty if weights are quantised.
+// expert. kPrefill: only for long steps; empty if quantised.
 enum class Role { kEmbedding, kProjection, kSensitive, kPrefill, kRouter, kHead, kPerExpert, kVector, kNorm };
 
 inline bool is_vector(Role role) { return role == Role::kVector || role == Role::kNorm; }
 
-// Rows of a tensor of `of` rows: `run` rows from `first`, then `run` rows from first + stride, and so on, up
-// to the number of the parameter's rows.
+// Rows of a tensor of `of` rows: `run` rows from `first`, then from first + stride, and so on.
 struct RowRange {
   int64_t of = 0, first = 0, run = 0, stride = 0;
 };
 
-// A matrix of a model: rows x cols are [out_features, in_features]; a vector has one row.
+// A matrix [out_features, in_features]; a vector has one row.
 struct Parameter {
   std::string name;
   int64_t rows = 0, cols = 0;
   Role role = Role::kVector;
-  RowRange part;            // if of > rows: rows within the tensor; of a vector: its elements
+  RowRange part;            // if of > rows: rows within the tensor; of a vector: elements
   bool transposed = false;  // returned as [cols, rows]
   bool stacked = false;     // the tensor has a leading dimension of experts; `part` is one expert's rows
 };
 
-// Shape of the returned matrix, without data.
+// Matrix without data.
 inline Matrix shape_of(const Parameter& parameter, const WeightFormat& form) {
   return parameter.transposed ? Matrix(nullptr, form, parameter.cols, parameter.rows)
                               : Matrix(nullptr, form, parameter.rows, parameter.cols);
 }
 
-// Source of a model's parameters: a checkpoint, a random generator, or none (shapes only).
+// Source of parameters: a checkpoint, a random generator, or none (shapes only).
 class Source {
  public:
   virtual ~Source() = default;
-  // A vector, or one per expert (kPerExpert), as f32.
+  // Returns f32; kPerExpert: one vector per expert.
   virtual Matrix vector(const Parameter& parameter) = 0;
-  // A weight of blocks with one role; empty for kPrefill with quantised weights.
+  // Blocks have one role. Empty for kPrefill with quantised weights.
   virtual Weight weight(std::span<const Parameter> blocks) = 0;
   // An embedding table: rows are gathered, never multiplied.
   virtual HostWeight table(const Parameter& parameter) { return weight({&parameter, 1}).blocks[0].w; }
 };
 
-// Storage format of a matrix. requested: format of the projections. own: format of the source.
+// own: format of the source.
 WeightFormat stored_form(const Parameter& parameter, std::optional<WeightFormat> requested,
                          const WeightFormat& own);
 inline bool left_out(Role role, const WeightFormat& stored) {
   return role == Role::kPrefill && is_quantized(stored.dtype);
 }
 
-// Loads the rows of host() to a backend and keeps the allocated memory.
+// Loads the rows of host() to a backend and keeps the memory.
 class WeightLoader : public Source {
  public:
   // Throws Error if the backend does not support the requested format.
@@ -66,13 +64,12 @@ class WeightLoader : public Source {
   Weight weight(std::span<const Parameter> blocks) override;
   // Quantised rows are read from the file on demand if the backend runs in host memory.
   HostWeight table(const Parameter& parameter) override;
-  // Moves the loaded weights' memory into `weights`.
   Weights finish(Weights weights);
 
  protected:
-  // The source matrix, to be read in order and `once`, or at any time.
+  // once: the matrix is read once, in order.
   virtual HostWeight host(const Parameter& parameter, bool once) = 0;
-  // Called after the last read of the host's matrix.
+  // Called after the last read.
   virtual void give_back(const Parameter&) {}
 
  private:
@@ -84,11 +81,9 @@ class WeightLoader : public Source {
   std::vector<Buffer> memory_;
 };
 
-// All weights of a model, under the checkpoint's tensor names, if any. requested: format of the projections.
 Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& source,
                      std::optional<WeightFormat> requested);
 
-// Weights of a layer, and of the norm `name`.
 struct Layout;  // tensor_names.h
 LayerWeights read_layer(const ModelSpec& spec, size_t index, const Layout& layout, Source& source);
 Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, Source& source);

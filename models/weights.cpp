@@ -13,11 +13,10 @@
 namespace lariat {
 namespace {
 
-// Size of a model's weights, and the most frequent kind.
 struct Counts {
   size_t bytes = 0, token_bytes = 0;
   int64_t values = 0;
-  // Number of values by dtype, scale type and dtype of rounded inputs.
+  // Keys: dtype, scale type and dtype of rounded inputs.
   std::map<std::tuple<DType, ScaleType, DType>, int64_t> kinds;
 
   auto most() const {
@@ -25,7 +24,7 @@ struct Counts {
   }
 };
 
-// Counts a weight of which a token reads the fraction chosen / of.
+// A token reads the fraction chosen / of.
 void count(const Weight& weight, Counts& counts, int64_t chosen = 1, int64_t of = 1) {
   for (const auto& [w, bias] : weight.blocks) {
     counts.bytes += stored_bytes(w);
@@ -56,7 +55,6 @@ float embedding_multiplier(const ModelSpec& spec, DType dtype) {
   return load_f32(&rounded, dtype, 0);
 }
 
-// Weights without data.
 class PlannedWeights : public Source {
  public:
   PlannedWeights(const ModelSpec& spec, std::optional<WeightFormat> requested, const Tensors* checkpoint)

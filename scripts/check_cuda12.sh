@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Compiles kernels/cuda/runtime.cu, the only file with CUDA runtime calls, against CUDA 12.4, whose declarations differ from
-# CUDA 13's (graph instantiation, device properties). The Python packages with these headers have no device compiler, so
-# kernels are compiled by the installed CUDA only.
+# CUDA 13's (graph instantiation, device properties). These headers come without a device compiler.
 #   scripts/check_cuda12.sh [FOLDER for the headers, build/cuda12]
 set -euo pipefail
 cd "$(dirname "$0")/.."

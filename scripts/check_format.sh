@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks all C++ and CUDA files against .clang-format; `scripts/check_format.sh --fix` reformats them.
+# Checks C++ and CUDA files against .clang-format; --fix reformats them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=(--dry-run -Werror)

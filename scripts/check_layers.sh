@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Includes point one way: kernels <- models <- engine <- engine/eval <- tools. Only kernels/cuda and tests use CUDA, nothing
-# outside tests/ includes tests/, only models/families/ handles model families. scripts/test_checks.py tests every rule.
+# outside tests/ includes tests/, only models/families/ handles model families.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
 sources=(--include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' --include='*.def')
 
-found() {  # pattern of grep -E, its options and files: the lines, if any
+found() {  # pattern of grep -E, its options and files
   grep -nHE "${sources[@]}" "$@" || [ $? -eq 1 ]
 }
 fail() {  # lines, the rule that they break
@@ -14,7 +14,7 @@ fail() {  # lines, the rule that they break
   printf '%s\ncheck_layers: %s\n' "$1" "$2"
   failed=1
 }
-forbid() {  # whose, what they must not include, its pattern, the pattern of exceptions, grep's options and files
+forbid() {  # folder, forbidden includes, their pattern, exceptions, grep's options and files
   local lines include='# *include *[<"]'
   lines=$(found "$include($3)" "${@:5}" | { grep -vE ":$include($4)" || [ $? -eq 1 ]; })
   fail "$lines" "$1 must not include $2"
@@ -25,7 +25,7 @@ forbid 'any file' 'a file by a path that does not begin at the root' '\.|[^/"]*"
 forbid kernels 'what stands above it (models, engine, tools) or file formats' 'models/|engine/|tools/|nlohmann/|CLI/' \
   'nothing' -r kernels
 forbid models 'engine or tools' 'engine/|tools/|CLI/' 'nothing' -r models
-# models/io and models/text may use only errors, counts in words and integer helpers of the kernels.
+# Kernels' errors, counts in words and integer helpers are allowed.
 forbid models/io 'models or kernels' 'models/|kernels/' 'models/io/|kernels/(error|counted|integers)\.h' -r models/io
 # The tables of families and tokenizer classes are data.
 forbid models/text 'models, but for models/io, or kernels' 'models/|kernels/' \
@@ -39,8 +39,7 @@ forbid 'what is not in kernels/cuda' 'CUDA headers, or of kernels/cuda more than
 
 fail "$(found -r '"([^"]*/)?docs[/"]' tests)" 'tests must not read docs/, whose wording is free; their data lies beside them'
 
-# Code that names a family depends on it. Exceptions: comments; llama3, also a RoPE scaling; llama, also GGUF's name of a
-# SentencePiece vocabulary.
+# Exceptions: comments; llama3, also a RoPE scaling; llama, also GGUF's name of a SentencePiece vocabulary.
 family='s/^LARIAT_FAMILY\(([A-Za-z]+)([0-9][^,]*)?(For|LMHead)[A-Z][A-Za-z]*, ([a-z0-9_]+),.*/'
 list=models/families/families.def
 names="$(sed -nE "$family\1/p" $list | sort -u | paste -sd '|')|\"($(sed -nE "$family\4/p" $list | paste -sd '|'))\""

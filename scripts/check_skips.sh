@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# A skipped test reports its reason: LARIAT_SKIP or LARIAT_NEEDS (tests/skip.h) skip it, and the main of tests/main.cpp prints
-# the reason for scripts/test.sh.
+# A skipped test reports its reason: LARIAT_SKIP or LARIAT_NEEDS (tests/skip.h) skip it, and tests/main.cpp prints the reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0

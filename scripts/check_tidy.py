@@ -19,9 +19,9 @@ BUILD = ROOT / "build-tidy"
 CUDA = "/usr/local/cuda/include"
 # Files that only CUDA builds compile, with their flags.
 OTHERS = {"kernels/cuda/blas.cpp": ["-isystem", CUDA], "examples/generate.cpp": []}
-# A unity build includes .cpp files on purpose.
+# A unity build includes .cpp files.
 COMMON = ["--quiet", "--extra-arg=-Wno-unknown-warning-option", "--checks=-bugprone-suspicious-include"]
-# Vector kernels are compiled once per instruction set; one set is enough here.
+# Vector kernels are compiled once per instruction set; one is enough here.
 VECTORS = "--extra-arg=-DHWY_COMPILE_ONLY_STATIC"
 
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Configures a build folder for scripts/demo.sh and scripts/test.sh, which may run repeatedly and in any order. Sets all shared
-# CMake options; cmake/LariatCuda.cmake decides about CUDA. A configured folder keeps its generator, compiler, build type and
-# options; tests are added and never removed.
+# Configures a build folder for scripts/demo.sh and scripts/test.sh, which may run repeatedly and in any order. A configured
+# folder keeps its generator, compiler, build type and options; tests are added and never removed.
 #   scripts/configure.sh demo|test [FOLDER, build]
 set -euo pipefail
 cd "$(dirname "$0")/.."

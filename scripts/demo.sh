@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh clone to a story and a context extension report: installs missing packages, builds and runs the demo checkpoint.
-# Quick and harmless to repeat.
+# From a fresh clone to a story and a context extension report: installs packages, builds and runs the demo checkpoint.
+# Repeatable.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh
@@ -17,7 +17,7 @@ report=build/demo.html
 sweep=(sweep --model "$model" --scalings none,yarn,dynamic-yarn --lengths 512,2048 --no-speed --report "$report")
 echo
 echo "== lariat ${sweep[*]}"
-# Prints only the share of found passkeys over all depths; the report lists every depth.
+# Prints only the share of found passkeys over all depths.
 build/lariat "${sweep[@]}" | awk '
   /^passkeys, /{ name = $2; next }
   /^depth /    { if (!heading++) printf "%-14s%10s%13s\n", "passkeys found", $2, $3; next }

@@ -4,9 +4,8 @@
 #   scripts/fuzz.sh [SECONDS_PER_TARGET] [TARGET...]      default: 60, every target
 #
 # A target fails on a crash, a broken invariant, a leak, an exception other than lariat::Error, more than a second of CPU time
-# per input, or an allocation above 64 MB (inputs have up to 16 KB, so that is twice the file plus 64 MB). The failing input is
-# in build-asan/fuzz/failures/; once fixed, move it to tests/fuzz/regressions/TARGET/. The corpus in build-asan/fuzz/corpus/ is
-# reused by the next run.
+# per input, or an allocation above 64 MB (inputs have up to 16 KB). The failing input is in build-asan/fuzz/failures/; once
+# fixed, move it to tests/fuzz/regressions/TARGET/. The next run reuses the corpus in build-asan/fuzz/corpus/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -28,7 +27,7 @@ one() {  # target
   tests/fuzz/seeds.sh "$target" "$work/seeds/$target"
   local folders=("$work/corpus/$target" "$work/seeds/$target")
   [ -d "$regressions" ] && folders+=("$regressions")
-  # A small quarantine, as ASan counts quarantined memory as used.
+  # ASan counts quarantined memory as used.
   ASAN_OPTIONS=quarantine_size_mb=32 "$build/fuzz_$target" -max_total_time="$seconds" -max_len="$limit" -timeout=20 \
     -malloc_limit_mb=64 -rss_limit_mb=512 -print_final_stats=1 -artifact_prefix="$work/failures/$target/" \
     "${folders[@]}" >"$work/$target.log" 2>&1 || true

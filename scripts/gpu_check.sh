@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Runs all CUDA checks that need an NVIDIA GPU. Writes the log (GPU, driver, commit, commands) to docs/gpu/check-<commit>.log
-# and ends with a table of results. Without a GPU, reports that and checks nothing.
+# Runs all CUDA checks that need an NVIDIA GPU. Writes the log to docs/gpu/check-<commit>.log and ends with a table of results.
 #
 #   scripts/gpu_check.sh [BUILD_DIR]          default: build, which must hold lariat and gpu_test
 #   MODEL, TEXT, SCALINGS                     checkpoint, text for the perplexity, RoPE scalings
-#   SANITIZE_FILTER                           which tests run under compute-sanitizer (a gtest filter; default: all)
+#   SANITIZE_FILTER                           gtest filter of the tests under compute-sanitizer; default: all
 #   COMMIT                                    commit of the build, without a git history
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -37,7 +36,7 @@ failed=0
 
 say() { echo "$*" | tee -a "$log"; }
 
-# check NAME COMMAND...: runs the command; its output goes to the log.
+# check NAME COMMAND...: its output goes to the log.
 check() {
   local what=$1 start=$SECONDS result
   shift
@@ -59,14 +58,14 @@ sanitize() {  # tool
     failed=1
     return
   fi
-  # Tests with failing launches expect the error, so memcheck must not report API errors.
+  # Tests with failing launches expect API errors.
   local quiet=()
   [ "$1" != memcheck ] || quiet=(--report-api-errors no)
   check "compute-sanitizer $1" compute-sanitizer --tool "$1" "${quiet[@]}" --target-processes all --error-exitcode 9 \
     "$build/gpu_test" "--gtest_filter=$filter" --gtest_brief=1
 }
 
-# Runs a subcommand on both devices and compares the two JSON objects with compare_json.
+# Compares a subcommand's JSON objects of both devices.
 both() {  # what, kind of comparison, subcommand and its options
   local what=$1 kind=$2 device
   shift 2

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Installs the packages needed to build lariat on Debian 12 or Ubuntu 24.04 (as root, or with sudo). The only list of packages.
-# Quick if all are installed.
 set -euo pipefail
 
 packages=(

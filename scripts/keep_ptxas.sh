@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Wraps nvcc (CMAKE_CUDA_COMPILER_LAUNCHER, with CUDAFLAGS=-Xptxas=-v): saves the ptxas report to OBJECT.ptxas for
-# kernel_ledger.py, which then need not compile again. Other output goes to stderr.
+# kernel_ledger.py.
 set -u
 object='' before=''
 for word; do

@@ -21,7 +21,7 @@ WITH_STATEMENTS = {Kind.COMPOUND_STMT, Kind.IF_STMT, Kind.FOR_STMT, Kind.WHILE_S
                    Kind.DEFAULT_STMT, Kind.DO_STMT}  # fmt: skip
 CONSTANT = {Kind.STATIC_ASSERT, Kind.ENUM_DECL}
 
-# `reached` marks the mutants that the program has executed.
+# `reached` marks executed mutants.
 PRELUDE = """\
 #ifndef LARIAT_MUTANTS
 #define LARIAT_MUTANTS

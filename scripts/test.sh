@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs missing packages, builds everything and runs all tests. Arguments go to ctest, with one test per suite:
-# `scripts/test.sh -R Rope`. A single test: build/engine_test --gtest_filter='*Rope*'.
+# Installs missing packages, builds everything and runs all tests, one per suite. Arguments go to ctest: `scripts/test.sh -R
+# Rope`. A single test: build/engine_test --gtest_filter='*Rope*'.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install.sh
@@ -10,6 +10,6 @@ log=build/Testing/Temporary/LastTest.log
 rm -f "$log"
 status=0
 ctest --test-dir build --output-on-failure "$@" || status=$?
-# Adds to ctest's output the failed tests of a suite, and skipped tests with their reasons.
+# Adds failed tests of a suite, and skipped tests with their reasons.
 [ ! -e "$log" ] || sed -nE 's/^\[  FAILED  \] ([^ ]+\..*)/FAILED \1/p; /^SKIPPED/p' "$log" | sort -u
 exit $status

@@ -127,7 +127,7 @@ def check_layers(copy):
         rows.append((name, line, name, "check_layers: only models/families/ may decide"))
     for path in ('"/docs/models.md"', 'kSource / "docs" / "page.md"'):
         rows.append(("tests/models/new.h", f"std::ifstream in({path});\n", "tests/models/new.h", "check_layers: tests must not read docs/"))
-    # Allowed: comments that name a family or a page, and scalings that share a family's name.
+    # Allowed: comments that name a family, and scalings that share its name.
     write(copy / "engine/comment.cpp", "// As Llama has it.\nauto a = RopeType::kLlama3;  // of Llama 3\n")
     check_each(["scripts/check_layers.sh"], copy, rows)
     for quoted, word in re.findall(r"^forbid (?:'([^']+)'|(\S+)) ", (copy / "scripts/check_layers.sh").read_text(), re.M):
@@ -265,7 +265,7 @@ def kernel_ledger(copy):
         (budget, "gone_kernel 16 0 -\n", "gone_kernel: in docs/gpu/kernels.budget, but no such kernel"),
         (commands, lambda _: "[]", "compiles no CUDA files"),
     ])  # fmt: skip
-    # A report for other architectures, or older than the object, is ignored: the file is compiled again.
+    # A report for other architectures, or older than the object, is ignored.
     write(said, report.replace("sm_90a", "sm_80"))
     finds(check, copy, "kernel_ledger: a report of another architecture", "linear.cu for sm_90a: it was compiled again")
     write(said, report)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Configures the build folder of scripts/demo.sh and scripts/test.sh in any order and repeatedly: neither may fail or recompile
-# objects of the other. Also covers folders configured by hand; unusable folders get a one-line remedy. Compiles nothing.
+# objects of the other. Also covers folders configured by hand; unusable folders get a one-line remedy.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset CUDAARCHS CUDAFLAGS  # .ci/run has its own
@@ -50,7 +50,7 @@ grep -q "$work/debug stays Debug" "$work/said" || ends "debug: demo.sh says '$(<
 if has_cuda test-first; then
   $gpu || [ "$(commands test-first | grep -m 1 -- '-x cu ' | grep -o generate-code | wc -l)" = 1 ] ||
     ends "test.sh compiles for several architectures without a GPU"
-  # CMake knows the compiler and does not read CUDAARCHS again.
+  # CMake does not read CUDAARCHS again.
   by_hand cuda -G Ninja -DLARIAT_CUDA=ON -DLARIAT_TESTS=OFF
   commands cuda | grep -q 'compute_80.*compute_90a' || ends "LARIAT_CUDA=ON is not for every architecture"
   CUDAARCHS=90a-real in_order cuda test

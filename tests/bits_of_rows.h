@@ -5,17 +5,17 @@
 #include "kernels/tensor.h"
 #include "tests/limit_targets.h"
 
-// Number of rows that are bitwise identical to single rows on this processor; larger numbers of rows are
-// bitwise identical to each other (docs/accuracy.md).
+// Rows that are bitwise identical to single rows on this processor; larger numbers of rows are identical to
+// each other (docs/accuracy.md).
 namespace lariat::test {
 
 inline constexpr int64_t kAnyRows = std::numeric_limits<int64_t>::max();
 
-// bf16 weights with bf16 compute on AMX.
+// bf16 weights and compute on AMX.
 inline bool has_tiles(DType weights, DType compute) {
   return weights == DType::kBF16 && compute == DType::kBF16 && this_processor() == cpu::Processor::kAmx;
 }
-// integers: weights with integer quantized values, q8 and q4.
+// integers: q8 and q4 weights.
 inline int64_t linear_rows_alike(bool integers) {
   return integers && this_processor() != cpu::Processor::kAmx ? kAnyRows : 8;
 }
@@ -23,9 +23,9 @@ inline int64_t grouped_linear_rows_alike(bool integers) { return integers ? kAny
 
 // Tokens times query heads per KV head.
 inline constexpr int64_t kAttentionRowsAlike = 23;
-// Threads split the positions of longer contexts.
+// Threads split longer contexts.
 inline constexpr int64_t kThreadsChangeBitsFrom = 512;
-// Chunks of at least this many tokens prefill bitwise identically to one shot.
+// Chunks of this size prefill bitwise identically to one shot.
 inline constexpr int64_t kPrefillChunkAlike = 24;
 
 }  // namespace lariat::test

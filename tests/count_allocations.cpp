@@ -1,4 +1,4 @@
-// Counting operator new for a test program, in a separate file so that no caller inlines it.
+// A separate file, so that no caller inlines it.
 #include "tests/count_allocations.h"
 
 #include <atomic>

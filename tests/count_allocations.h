@@ -3,9 +3,8 @@
 
 namespace lariat::test {
 
-// Calls of operator new so far, by any thread. 0 under sanitizers, which replace operator new.
+// Calls of operator new so far. 0 under sanitizers, which replace it.
 int64_t allocations();
-// Calls by the current thread.
 int64_t own_allocations();
 
 }  // namespace lariat::test

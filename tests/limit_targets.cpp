@@ -1,6 +1,5 @@
-// Linked into CPU tests and benchmarks: LARIAT_TEST_TARGET, one of kProcessors, simulates a processor with
-// nothing newer; AMX is emulated on any processor. LARIAT_TEST_SKIP_SAME skips impossible targets and the
-// native one.
+// LARIAT_TEST_TARGET, one of kProcessors, simulates an older processor; AMX is emulated.
+// LARIAT_TEST_SKIP_SAME skips impossible targets and the native one.
 #include "tests/limit_targets.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +56,7 @@ void run_as(const std::string& name) {
   hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & ~(kTargets[static_cast<int>(wanted)] - 1));
 }
 
-// Before main: the first kernel then selects the limited target.
+// Runs before main: the first kernel selects the limited target.
 const char* const kWanted = [] {
   const char* name = std::getenv("LARIAT_TEST_TARGET");
   if (name != nullptr) run_as(name);

@@ -5,7 +5,7 @@
 
 namespace lariat::test {
 
-// Values of LARIAT_TEST_TARGET, in the order of cpu::Processor.
+// LARIAT_TEST_TARGET, in the order of cpu::Processor.
 inline constexpr const char* kProcessors[] = {"SSE4", "AVX2", "AVX512", "AVX512_BF16", "AMX"};
 
 inline cpu::Processor this_processor() {

@@ -1,5 +1,5 @@
-// main of the test programs. Prints each skipped test with its reason, and returns 77 (skipped in ctest) if
-// every test was skipped; GoogleTest's main counts such a run as passed.
+// Prints each skipped test with its reason; returns 77 (skipped in ctest) if every test was skipped, which
+// GoogleTest counts as passed.
 #include <gtest/gtest.h>
 
 #include <cstdio>

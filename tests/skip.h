@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
-// Skips the running test with a reason (a string); tests/main.cpp prints it and scripts/test.sh lists it.
+// tests/main.cpp prints the reason (a string) and scripts/test.sh lists it.
 #define LARIAT_SKIP(reason) GTEST_SKIP() << (reason)
 
-// Skips the running test if this path does not exist.
+// Skips if the path does not exist.
 #define LARIAT_NEEDS(needed)            \
   if (!std::filesystem::exists(needed)) \
   LARIAT_SKIP(std::filesystem::path(needed).string() + " does not exist")

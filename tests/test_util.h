@@ -18,15 +18,13 @@
 
 namespace lariat::test {
 
-// Whether `text` contains `part`, for EXPECT_TRUE and EXPECT_FALSE.
 inline testing::AssertionResult holds(std::string_view text, std::string_view part) {
   const bool found = text.find(part) != std::string_view::npos;
   return (found ? testing::AssertionSuccess() : testing::AssertionFailure())
          << "'" << part << "' is " << (found ? "" : "not ") << "in: " << text;
 }
 
-// Whether `text` contains all words, separated by " | " (files, options, keys, values), as whole words. The
-// wording around them is free to change.
+// `text` contains all of `words`, separated by " | " (files, options, keys, values), as whole words.
 inline testing::AssertionResult names(std::string_view text, std::string_view words) {
   const auto of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   while (!words.empty()) {
@@ -45,7 +43,7 @@ inline testing::AssertionResult names(std::string_view text, std::string_view wo
   return testing::AssertionSuccess() << "every word is named in: " << text;
 }
 
-// Message of the Error thrown by `action`, which must be one line; "" if it throws none.
+// The Error's message, which must be one line; "" without an Error.
 template <class Action>
 std::string error_of(const Action& action) {
   try {
@@ -57,7 +55,7 @@ std::string error_of(const Action& action) {
   return "";
 }
 
-// Converts a text to a test name: every character but letters and digits becomes _.
+// Replaces all but letters and digits by _.
 inline std::string test_name(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
@@ -90,7 +88,6 @@ struct TempFolder {
     std::error_code ec;
     std::filesystem::remove_all(path, ec);
   }
-  // Replaces an existing file or link.
   void put(const std::string& name, std::string_view bytes) const {
     std::filesystem::create_directories((path / name).parent_path());
     std::filesystem::remove(path / name);

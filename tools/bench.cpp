@@ -33,15 +33,15 @@ struct BenchResult {
   std::string test;  // "pp": prefill of n tokens, "tg": decoding n tokens
   int64_t n = 0, depth = 0;
   std::vector<double> tokens_per_second;
-  double bytes_per_token = 0;              // for "tg": weights and cache read per token
+  double bytes_per_token = 0;              // "tg": weights and cache read per token
   RerotationStats rerotations;             // of one repetition
   double seconds = 0;                      // of the same repetition
-  std::string logits_hash{};               // hash of the last token's logits, same repetition
-  double read_before = 0, read_after = 0;  // memory bandwidth before and after the test, bytes per second
-  double waited = 0;                       // time waiting for a core, as a share of thread time
+  std::string logits_hash{};               // of the last token, same repetition
+  double read_before = 0, read_after = 0;  // memory bandwidth, bytes per second
+  double waited = 0;                       // waiting for a core, as a share of thread time
 
   double read_limit() const { return (read_before + read_after) / 2; }
-  // Bandwidth changed during the test, as on a shared machine: a share of it means little.
+  // A shared machine's bandwidth may change during a test.
   bool limit_moved() const { return std::abs(read_after - read_before) > 0.15 * read_limit(); }
   double slowest() const { return *std::min_element(tokens_per_second.begin(), tokens_per_second.end()); }
   double fastest() const { return *std::max_element(tokens_per_second.begin(), tokens_per_second.end()); }
@@ -52,14 +52,14 @@ struct BenchResult {
   }
 };
 
-// Bytes read by a decode step at this length: every projection and the whole cache.
+// A decode step reads every projection and the whole cache.
 double bytes_read(const Session& session, double length) {
   const KvPool& pool = session.pool();
   const auto per_position = static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position());
   return static_cast<double>(session.model().weights.token_bytes) + per_position * length;
 }
 
-// Extends `sequence` to `depth` tokens; depths are measured in rising order.
+// Depths are measured in rising order.
 void fill(const BenchCommand& command, Session& session, Sequence& sequence, int64_t depth) {
   Progress progress("bench: filling the cache", depth, command.common.quiet);
   const int64_t before = sequence.length();
@@ -70,8 +70,8 @@ void fill(const BenchCommand& command, Session& session, Sequence& sequence, int
   });
 }
 
-// Decodes given tokens like a greedy generation: only the argmax leaves the backend, and each step is queued
-// before the previous token is read. Returns the logits of the last step.
+// Decodes like a greedy generation: only the argmax leaves the backend, and each step is queued before the
+// previous token is read. Returns the last logits.
 Matrix decode_one_by_one(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
   size_t fed = 0;
   Matrix logits;
@@ -87,7 +87,6 @@ Matrix decode_one_by_one(Session& session, Sequence& sequence, std::span<const i
   return logits;
 }
 
-// Result of a test on a copy of the context: the copy, the time and a hash of the last logits.
 struct TestRun {
   Sequence sequence;
   double seconds;
@@ -96,7 +95,7 @@ struct TestRun {
 TestRun run_test(Session& session, const Sequence& context, const std::string& test, int64_t n) {
   const std::vector<int32_t> tokens = some_tokens(n, session.model().spec.vocab_size);
   Sequence sequence = session.fork(context, context.length());
-  session.backend().synchronize();  // excludes copying the context from the time
+  session.backend().synchronize();  // excludes copying the context
   const auto start = Stopwatch::now();
   const Matrix logits =
       test == "pp" ? forward(session, {&sequence, tokens}, {}, [](int64_t) { stop_if(&interrupted()); })
@@ -107,7 +106,7 @@ TestRun run_test(Session& session, const Sequence& context, const std::string& t
   return {std::move(sequence), seconds, fmt::format("{:016x}", checksum(std::as_bytes(std::span(host))))};
 }
 
-// Allocates working memory and starts threads with an untimed forward pass or a few tokens.
+// Allocates memory and starts threads, untimed.
 void warm_up(Session& session, const Sequence& context, const BenchResult& result) {
   const int64_t chunk = session.options().prefill_chunk;
   const int64_t enough = result.test == "tg" ? 4 : chunk > 0 ? chunk : result.n;
@@ -195,7 +194,7 @@ void print_results(const std::vector<BenchResult>& results, const Engine& engine
                 {"gemm_tflop_s", limits.flops_per_second / 1e12}}}});
 }
 
-// Seconds for which threads of this process were runnable without a core; 0 if the system does not report it.
+// Seconds for which threads were runnable without a core; 0 if the system does not report it.
 double waited_for_cores() {
   double nanoseconds = 0;
   std::error_code none;
@@ -223,7 +222,8 @@ std::vector<BenchResult> wanted_results(const BenchCommand& command) {
 void run(BenchCommand& command) {
   const bool random = command.common.open.random_weights, config = !command.config.empty();
   if (random != config || random != command.common.model.empty()) {
-    throw UsageError("bench needs --model DIR, or --config FILE with --random-weights");
+    throw UsageError(
+        "--model: the model is unclear; give --model DIR, or --config FILE with --random-weights");
   }
   if (random) command.common.model = command.config;
   const Engine engine = open_engine(command.common, Reads::kTokens);

@@ -17,14 +17,13 @@
 namespace lariat {
 namespace {
 
-// Trained context if RoPE scaling could extend it and none is set; else 0.
+// Trained context if RoPE scaling could extend it; else 0.
 int64_t extensible_context(const Chat& chat) {
   const RopeScaling& rope = chat.session.rope();
   const bool extensible = chat.session.model().spec.has_rope() && rope.type == RopeType::kDefault;
   return extensible ? std::max<int64_t>(rope.max_position_embeddings, 0) : 0;
 }
 
-// Proposes RoPE scaling once, near the end of the trained context.
 void propose_scaling(Chat& chat) {
   const int64_t trained = extensible_context(chat), length = std::ssize(chat.conversation.context().tokens);
   if (chat.proposed || trained == 0 || length < trained / 8 * 7) return;
@@ -87,7 +86,6 @@ void answer(Chat& chat, const std::string& message) {
   explain_end(chat, *chat.last);
 }
 
-// Advice to append to an error.
 std::string way_on(const Chat& chat, const Error& error) {
   if (dynamic_cast<const ContextFull*>(&error) == nullptr) return "";
   std::string text = chat.terminal ? "; /reset forgets the conversation" : "";
@@ -104,7 +102,7 @@ bool take_turn(Chat& chat, const LineReader::Message& input) {
     if (!input.verbatim && is_command(input.text)) return run_command(chat, input.text);
     if (trimmed(input.text).empty()) return true;
     if (chat.terminal && input.text.find("\uFFFD") != std::string::npos)
-      throw Error("the message holds U+FFFD (bytes that are not UTF-8); set the terminal to UTF-8");
+      throw Error("message: holds U+FFFD (bytes that are not UTF-8); set the terminal to UTF-8");
     answer(chat, input.text);
   } catch (const Interrupted&) {
     if (!chat.terminal) return false;
@@ -127,7 +125,7 @@ int converse(Chat& chat) {
     const LineReader::Message input = lines.read_message();
     const bool is_line = input.outcome == LineReader::Outcome::kLine;
     if (chat.terminal && !is_line) std::cerr << "\n";  // the prompt's line is not terminated
-    const int before = rearm_signals(true);            // during a command, a second signal ends the program
+    const int before = rearm_signals(true);            // a second signal during a command ends the program
     if (ends(before)) return before;
     if (before == SIGINT) notice(chat, "Ctrl-D or /exit ends the conversation");
     bool again = input.outcome != LineReader::Outcome::kOver || before != 0;
@@ -148,7 +146,7 @@ void run(ChatCommand& command) {
   begin_context(command.writing.load_cache.file, save_to, command.common.quiet);
   Engine engine = open_engine(command.common, Reads::kChat);
   choose_sampling(command.writing, engine.model.spec.generation, command.common);
-  // Without --ctx, a conversation ends at the limit of the model and its scaling.
+  // Without --ctx, the model and its scaling limit a conversation.
   if (engine.session_options.max_ctx == 0)
     engine.session_options.max_ctx = reach_of(*engine.session_options.rope).value_or(0);
   Session session = engine.session();

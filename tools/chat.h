@@ -2,7 +2,7 @@
 #include "engine/text/chat.h"
 #include "tools/generating.h"
 
-// `lariat chat`: the conversation (chat.cpp) and the slash commands (chat_commands.cpp).
+// `lariat chat`: the conversation and its slash commands.
 namespace lariat {
 
 struct ChatCommand {
@@ -20,18 +20,18 @@ struct Chat {
   bool terminal;  // interactive
   int64_t answers = 0, written = 0;
   bool proposed = false;
-  bool in_line = false;  // part of an answer is on the screen's last line
+  bool in_line = false;  // the screen's last line holds part of an answer
   std::optional<Answer> last{};
 };
 
-// Prints a notice to stderr; nothing with --quiet.
+// Prints to stderr; nothing with --quiet.
 void notice(const Chat& chat, const std::string& text);
 void save_conversation(const Chat& chat, const std::filesystem::path& file);
 
-std::string trimmed(const std::string& text);  // without leading and trailing spaces
-// True for a slash and a word of letters; "/etc/passwd" is no command.
+std::string trimmed(const std::string& text);
+// True for a slash and letters; "/etc/passwd" is no command.
 bool is_command(const std::string& line);
-// Runs a command; returns false at the end of the conversation. Throws Error for an unknown command.
+// Returns false at the end of the conversation. Throws Error for an unknown command.
 bool run_command(Chat& chat, const std::string& line);
 
 }  // namespace lariat

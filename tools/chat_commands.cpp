@@ -50,7 +50,7 @@ struct Command {
   void (*run)(Chat& chat, const std::string& argument);
 };
 
-// Commands write to stderr; stdout is reserved for answers.
+// stdout is reserved for answers.
 const Command kCommands[] = {
     {"/reset", "", "forget all messages except the system message",
      [](Chat& chat, const std::string&) { chat.conversation.reset(); }},
@@ -118,9 +118,10 @@ bool run_command(Chat& chat, const std::string& line) {
   }
   const auto* found = std::ranges::find(kCommands, name, &Command::name);
   if (found == std::end(kCommands))
-    throw Error("unknown command " + name + "; see /help, or start a message with a space");
+    throw Error("command " + name + ": unknown; see /help, or start a message with a space");
   const std::string argument = space == std::string::npos ? "" : trimmed(line.substr(space));
-  if (found->argument == "FILE" && argument.empty()) throw Error(name + " needs the name of a file");
+  if (found->argument == "FILE" && argument.empty())
+    throw Error(name + ": the file is missing; add its name");
   if (found->run != nullptr) found->run(chat, argument);
   return found->run != nullptr;
 }

@@ -1,10 +1,9 @@
 #pragma once
 #include <CLI/CLI.hpp>
 
-// The subcommands.
 namespace lariat {
 
-// Each adds one subcommand (tools/<name>.cpp), whose callback throws Error on failure.
+// Each adds one subcommand, whose callback throws Error on failure.
 void add_generate_command(CLI::App& app);
 void add_chat_command(CLI::App& app);
 void add_tokenize_commands(CLI::App& app);  // tokenize and detokenize

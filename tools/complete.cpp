@@ -10,7 +10,7 @@ namespace {
 
 bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
-// Prints the values of a type: "auto|cpu|cuda" three words, "DIR" folders, "N" none.
+// Type "auto|cpu|cuda" has three values, "DIR" folders, "N" none.
 void print_values(const CLI::Option& option, const std::string& current, std::ostream& out) {
   const std::string type = plain_type(option);
   std::string before;  // of a list: the text up to the last comma
@@ -36,7 +36,7 @@ void print_options(const CLI::App& command, const std::vector<std::string>& give
   }
 }
 
-// The option whose value follows `words`; nullptr if an option name must follow.
+// The option whose value follows `words`; nullptr: an option name follows.
 const CLI::Option* option_waiting(const CLI::App& command, const std::vector<std::string>& words) {
   size_t values = 0;
   for (auto word = words.rbegin(); word != words.rend(); ++word, ++values) {
@@ -44,7 +44,7 @@ const CLI::Option* option_waiting(const CLI::App& command, const std::vector<std
     const auto options = options_of(command);
     const auto option =
         std::ranges::find_if(options, [&](const CLI::Option* known) { return known->check_name(*word); });
-    // --merge A B C: an option may take several words.
+    // An option may take several words, as --merge does.
     const bool waits =
         option != options.end() && values < static_cast<size_t>((*option)->get_items_expected_max());
     return waits ? *option : nullptr;
@@ -64,7 +64,7 @@ void print_completions(const CLI::App& app, const std::vector<std::string>& word
   }
   std::erase(before, "=");
   const bool help = before.size() == 1 && before[0] == "help";
-  if (help) before.clear();  // commands follow `help` as at the beginning
+  if (help) before.clear();  // commands follow `help`
   const CLI::App* command = &app;
   if (before.empty() && !help && std::string_view("help").starts_with(current)) out << "help\n";
   for (const CLI::App* sub : commands_of(app)) {

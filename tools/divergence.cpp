@@ -22,7 +22,7 @@ bool same_but_for_rope(const CommonOptions& a, const CommonOptions& b) {
   return std::tie(a.quantize, a.dtype, a.kv_dtype) == std::tie(b.quantize, b.dtype, b.kv_dtype);
 }
 
-// Options of the second model. Its --against-quantize or --against-dtype sets the whole weight format.
+// --against-quantize or --against-dtype sets the whole weight format.
 CommonOptions options_of_reference(const CommonOptions& first, const AgainstOptions& against) {
   CommonOptions options = first;
   options.other_scalings = true;  // idle options are reported once, for the first model
@@ -36,7 +36,8 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
     if (against.quantize.empty()) {
       options.quantize = "none";
     } else if (options.quantize != "none" && options.dtype != "auto") {
-      throw UsageError("--against-quantize and --against-dtype both set the weight format; omit one");
+      throw UsageError(
+          "--against-quantize: excludes --against-dtype, as both set the weight format; omit one");
     }
   }
   if (!against.kv_dtype.empty()) options.kv_dtype = against.kv_dtype;
@@ -60,7 +61,6 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
   return options;
 }
 
-// Properties in which the two models or their runs may differ.
 nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& session) {
   return {{"folder", folder.string()},
           {"weights", name_of(session.model().weights.form.dtype)},
@@ -71,18 +71,18 @@ nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& ses
           {"rope_cache", session.options().stale_cache ? "stale" : "consistent"}};
 }
 
-// Throws Error if the tokenizers produce different ids.
 void check_same_ids(const TokenSource& source, const Tokenizer& tokenizer, const Tokenizer& other,
                     const std::filesystem::path& reference) {
   const std::string text = tokenizer.decode(source.range(0, source.size()), false);
   if (tokenizer.encode(text, false) != other.encode(text, false) || text_bos(tokenizer) != text_bos(other)) {
-    throw Error(reference.string() +
-                ": its tokenizer produces other ids for the text than the first model's; --against needs a "
-                "model with the same tokenizer");
+    throw Error(
+        reference.string() +
+        ": its tokenizer produces other ids for the text than the first model's; use --against with a "
+        "model of the same tokenizer");
   }
 }
 
-// Adds each value under its key, and its error as "key_stderr".
+// Adds each error as "key_stderr".
 void add_figures(nlohmann::ordered_json& json, const std::vector<DivergenceFigure>& of) {
   for (const DivergenceFigure& figure : of) {
     json[figure.key] = figure.value;  // NaN becomes null
@@ -191,7 +191,7 @@ void run_divergence(const PerplexityCommand& command) {
     if (!result.complete) break;
   }
   options.ctx = lengths;
-  // Runs that differ only in scaling are then identical by construction.
+  // Runs that differ only in scaling are then identical.
   const bool identical = same_frequencies(session, reference, options);
   if (command.files.json) {
     nlohmann::ordered_json json = lengths.size() == 1 ? all[0] : nlohmann::ordered_json::object();

@@ -14,11 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWritten = "written";  // CLI11 option_text; lariat's help does not print it
-// File name endings that are loaded from a model's folder.
+constexpr const char* kWritten = "written";  // CLI11 option_text, not printed
 constexpr std::string_view kOfModels = ".safetensors .json .jinja .model .txt";
 
-// Returns whether both names are one regular file; pipes and /dev/null cannot be overwritten.
+// Pipes and /dev/null cannot be overwritten.
 bool same_file(const fs::path& a, const fs::path& b) {
   std::error_code ec;
   if (fs::exists(a, ec) || fs::exists(b, ec)) return fs::is_regular_file(a, ec) && fs::equivalent(a, b, ec);
@@ -66,9 +65,9 @@ void check_outputs(const CommandFiles& files) {
     for (const auto& [name, file] : others) {
       if (same_file(output.file, files.context)) break;
       if (is_of_model(output.file, file))
-        throw UsageError(fmt::format("{} is a file that {} is read from; name another", output.name, name));
+        throw UsageError(fmt::format("{}: {} is read from this file; name another", output.name, name));
       if (same_file(output.file, file))
-        throw UsageError(fmt::format("{} and {} are one file; name another", output.name, name));
+        throw UsageError(fmt::format("{}: the same file as {}; name another", output.name, name));
     }
     others.push_back(output);
   }

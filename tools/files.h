@@ -10,16 +10,15 @@
 #include "engine/contexts/saved_context.h"
 #include "models/text/tokenizer.h"
 
-// Type name of path options (not optional ones), unless the option sets another.
+// Default type name of path options.
 template <>
 constexpr const char* CLI::detail::type_name<std::filesystem::path>() {
   return "FILE";
 }
 
-// Input and output files of a command.
 namespace lariat {
 
-// Adds an option for an output file. All other FILE and DIR options are inputs.
+// All other FILE and DIR options are inputs.
 CLI::Option* add_output_option(CLI::App& command, const std::string& name, std::filesystem::path& file,
                                const std::string& description);
 struct NamedFile {
@@ -30,21 +29,21 @@ struct CommandFiles {
   std::vector<NamedFile> inputs, outputs;
   std::filesystem::path context;  // --load-cache; may be overwritten by --save-cache
 };
-// Files of a parsed subcommand; standard input and output count as inputs.
+// Standard input and output count as inputs.
 CommandFiles files_of(const CLI::App& command);
 // Throws UsageError if an output is also an input, a file of an input model, or another output, by any name
 // or link. Throws Error if an output is not writable. Opens no file.
 void check_outputs(const CommandFiles& files);
-// --load-cache, and --join for several comma-separated files.
+// --load-cache and --join
 struct ContextOptions {
   std::filesystem::path file;
   std::optional<JoinOptions> join;
   bool empty() const { return file.empty(); }
 };
 void add_context_options(CLI::App& command, ContextOptions& options, const std::string& description);
-// Loads the named context, or returns an empty one. Throws Error on Ctrl-C during a prefill.
+// Loads the named context, or returns an empty one. Throws Error on Ctrl-C.
 SavedContext load_contexts(Session& session, const Tokenizer& tokenizer, const ContextOptions& options);
-// With --load-cache X --save-cache X, clears `load` with a note if X is missing: the first run creates X.
+// With --load-cache X --save-cache X, a missing X is created: clears `load` with a note.
 void begin_context(std::filesystem::path& load, const std::filesystem::path& save, bool quiet);
 
 }  // namespace lariat

@@ -41,19 +41,19 @@ void check_usage(GenerateCommand& command) {
   WritingOptions& writing = command.writing;
   begin_context(writing.load_cache.file, writing.save_cache, command.common.quiet);
   command.chat = command.chat || !writing.system.empty();
-  if (command.chat && command.raw) throw UsageError("--raw excludes --chat and --system; remove one");
+  if (command.chat && command.raw) throw UsageError("--raw: excludes --chat and --system; remove one");
   if (!command.chat && !command.common.open.template_variables.empty())
-    throw UsageError("--template-var needs a chat template; add --chat");
+    throw UsageError("--template-var: needs a chat template; add --chat");
   if (command.first_tokens && command.chat)
-    throw UsageError("--first-tokens excludes --chat and --system; remove one");
+    throw UsageError("--first-tokens: excludes --chat and --system; remove one");
   if (writing.generate.logprobs && !command.json && !command.prompts)
-    throw UsageError("--logprobs needs JSON output; add --json");
+    throw UsageError("--logprobs: needs JSON output; add --json");
   if (command.prompts && (!writing.save_cache.empty() || (command.chat && !writing.load_cache.empty())))
-    throw UsageError("--prompts excludes --save-cache, and --load-cache with --chat");
+    throw UsageError("--prompts: excludes --save-cache, and --load-cache with --chat; remove them");
   const bool prompt = command.prompt || command.prompt_file || command.prompts;
   if (!prompt && (command.chat || writing.load_cache.empty()))
-    throw UsageError(waits_on_stdin() ? "the prompt is missing; --prompt-file - reads standard input"
-                                      : "the prompt is missing; give --prompt or --prompt-file");
+    throw UsageError(waits_on_stdin() ? "--prompt: missing; give --prompt-file - for standard input"
+                                      : "--prompt: missing; give --prompt or --prompt-file");
   if (command.escape) {
     if (command.prompt) command.prompt = unescaped(*command.prompt);
     writing.system = unescaped(writing.system);
@@ -72,7 +72,6 @@ std::string prompt_text(const GenerateCommand& command) {
   return text;
 }
 
-// JSON fields of one generated text.
 nlohmann::ordered_json answer_json(const GenerateCommand& command, const Answer& written) {
   const Generation& result = written.generation;
   nlohmann::ordered_json json = {{"prompt_tokens", written.read},
@@ -106,7 +105,7 @@ nlohmann::ordered_json report(const GenerateCommand& command, const Engine& engi
   return json;
 }
 
-// Warns if a text may exceed the model's reach: `prompt` tokens after `cached` others.
+// `prompt` tokens follow `cached` others.
 void warn_of_length(const GenerateCommand& command, const Engine& engine, int64_t cached, int64_t prompt) {
   const RopeScaling& rope = *engine.session_options.rope;
   const int64_t n = cached + prompt, most = engine.session_options.max_ctx;
@@ -126,12 +125,11 @@ void warn_of_length(const GenerateCommand& command, const Engine& engine, int64_
                  command.common.quiet);
 }
 
-// Prints a text as it is generated.
 struct Screen {
   const GenerateCommand& command;
   const Engine& engine;
   std::optional<Progress> progress{};
-  bool in_line = false;  // part of the text is on the last line of stdout
+  bool in_line = false;  // the last line of stdout holds part of the text
 
   ~Screen() {  // an error message starts a new line
     if (in_line && std::uncaught_exceptions() > 0) std::cout << "\n" << std::flush;
@@ -142,7 +140,7 @@ struct Screen {
     in_line = in_line || !command.json;
     return std::cout.good();
   }
-  // Warns once, after the prompt's tokens have been checked.
+  // Warns once, after the prompt's tokens are checked.
   void prefilled(int64_t done, int64_t prompt, int64_t cached) {
     if (!progress) {
       warn_of_length(command, engine, cached, prompt);
@@ -152,7 +150,7 @@ struct Screen {
   }
 };
 
-// Continues the prompt verbatim or, with a chat template, answers a user's message in the saved conversation.
+// Continues the prompt verbatim, or answers a message in the saved conversation.
 void write(const GenerateCommand& command, const Engine& engine, const std::optional<std::string>& text) {
   const WritingOptions& writing = command.writing;
   Session session = engine.session();
@@ -190,11 +188,11 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
   if (command.json) print_json(report(command, engine, answer, rerotations));
 }
 
-// Tokens of a line of --prompts after the context: a text, or chat messages with --chat.
+// A text, or chat messages with --chat, after the context.
 std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& engine,
                                  std::span<const int32_t> context, const JsonFields& line) {
   const nlohmann::json* const given = line.find("messages");
-  if (given != nullptr && !command.chat) line.fail("messages", "takes --chat");
+  if (given != nullptr && !command.chat) line.fail("messages", "needs the chat template; add --chat");
   if (!command.chat)
     return prompt_tokens(context, *engine.tokenizer, line.need_string("prompt"), command.first_tokens);
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
@@ -205,7 +203,6 @@ std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& e
   return engine.tokenizer->encode(engine.chat->render(messages, true), false);
 }
 
-// Continues every line of --prompts, in batches.
 void answer_prompts(const GenerateCommand& command, const Engine& engine) {
   const WritingOptions& writing = command.writing;
   Session session = engine.session();

@@ -55,7 +55,9 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
   command.add_option("--system", options.system, "system message");
   command.add_option("--stop", options.stop, "stop at this text (repeatable, not printed)")
       ->check(CLI::Validator(
-          [](const std::string& text) { return text.empty() ? "an empty text is found everywhere" : ""; },
+          [](const std::string& text) {
+            return text.empty() ? "an empty text ends every answer; give a text" : "";
+          },
           ""))
       ->take_all()
       ->expected(1);

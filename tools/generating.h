@@ -5,7 +5,7 @@
 #include "engine/text/generate.h"
 #include "tools/options.h"
 
-// Options and warnings of generate and chat.
+// Shared by generate and chat.
 namespace lariat {
 
 struct WritingOptions : AnswerOptions {
@@ -15,19 +15,18 @@ struct WritingOptions : AnswerOptions {
   ContextOptions load_cache;
 };
 
-// Adds the sampling options, --max-new-tokens, --lookup, --stop, --system, --save-cache, --load-cache and
-// --join. `most`: text of the default length; "": the number.
+// `most`: text of the default length; "": the number.
 void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most = "");
 
-// settle_sampling with warnings about the checkpoint and about ignored options.
+// Warns about the checkpoint and about ignored options.
 void choose_sampling(WritingOptions& options, const GenerationDefaults& model, const CommonOptions& common);
 // {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"}
 nlohmann::ordered_json sampling_json(const SamplerOptions& sampler);
 // {"prefill_s", "prefill_tok_s", "decode_s", "decode_tok_s"}
 nlohmann::ordered_json timings_json(const Answer& answer);
-// Parses JSON escapes: \n, \t, \\, \" and \uXXXX.
+// Parses JSON escapes.
 std::string unescaped(const std::string& text);
-// Warns if --prompt, --system or --stop holds a literal \n or \t, possibly meant as an escape.
+// Warns about a literal \n or \t in --prompt, --system or --stop, possibly meant as an escape.
 void warn_of_escapes(const WritingOptions& options, const std::string& prompt, const std::string& remedy,
                      bool quiet);
 

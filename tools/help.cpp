@@ -16,9 +16,8 @@ namespace {
 
 constexpr size_t kLineWidth = 80;
 constexpr size_t kTextColumn = 37;           // start of descriptions
-constexpr const char* kLongIndent = "    ";  // width of "-n, ", for options without a short name
+constexpr const char* kLongIndent = "    ";  // width of "-n, "
 
-// Wraps `text` at `columns`.
 std::vector<std::string> wrap(const std::string& text, size_t columns) {
   std::vector<std::string> lines(1);
   std::istringstream words(text);
@@ -35,7 +34,7 @@ std::vector<std::string> wrap(const std::string& text, size_t columns) {
   return lines;
 }
 
-// Heading and text in two columns; a long heading gets a separate line.
+// A long heading gets its own line.
 std::string two_columns(const std::string& heading, const std::string& text, size_t column) {
   std::string block = "  " + heading;
   for (size_t start = 0; block.size() - start > kLineWidth;) {  // a long list of choices
@@ -90,7 +89,7 @@ std::string program_help(const CLI::App& app) {
   return text + "\n" + app.get_name() + " help COMMAND shows a command's options and an example.\n";
 }
 
-// Help formatter of CLI11; the base class stores labels.
+// CLI11's base class stores labels.
 class HelpFormatter : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string /*name*/,
@@ -99,18 +98,18 @@ class HelpFormatter : public CLI::FormatterBase {
   }
 };
 
-// An option in a usage line: "--max-new-tokens N".
+// "--max-new-tokens N"
 std::string usage_heading(const CLI::Option& option) {
   return "--" + option.get_lnames().at(0) + " " + plain_type(option);
 }
 
 std::string usage_label(const CLI::App& command) { return "usage of " + command.get_name(); }
 
-// Type of one word after an option: "N", "auto|cpu|cuda".
+// "N", "auto|cpu|cuda"
 std::string word_type(const CLI::Option& option) {
   static const std::map<std::string, std::string> kPlain = {{"INT", "N"}, {"UINT", "N"}, {"FLOAT", "F"}};
-  std::string full = option.get_type_name();         // CLI11's: "INT:INT in [0 - 9]", "TEXT:{none,q8,q4}"
-  if (full.find('|') < full.find(':')) return full;  // lariat's: "auto|cpu|cuda|cuda:N"
+  std::string full = option.get_type_name();         // CLI11: "INT:INT in [0 - 9]", "TEXT:{none,q8,q4}"
+  if (full.find('|') < full.find(':')) return full;  // lariat: "auto|cpu|cuda|cuda:N"
   const size_t colon = std::min(full.find(':'), full.size());
   std::string type = full.substr(0, colon);
   if (type == "TEXT" && full.substr(colon, 2) == ":{") {
@@ -121,7 +120,7 @@ std::string word_type(const CLI::Option& option) {
   return plain == kPlain.end() ? type : plain->second;
 }
 
-// Option groups of `command` (add_option_group): subcommands without a name.
+// CLI11 stores option groups as subcommands without a name.
 std::vector<const CLI::App*> nameless(const CLI::App& command) {
   return command.get_subcommands([](const CLI::App* sub) { return sub->get_name().empty(); });
 }
@@ -132,7 +131,7 @@ std::vector<const CLI::Option*> visible_options(const CLI::App& app, bool requir
   });
 }
 
-// Sets the plain type of every option, and checks of numbers.
+// Sets plain types, and checks of numbers.
 void finish_options(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     finish_options(*command);
@@ -160,7 +159,7 @@ std::unique_ptr<CLI::App> make_app() {
   app->option_defaults()->always_capture_default();
   app->set_help_flag("-h,--help", "this text");
   app->set_version_flag("-v,--version", "lariat " LARIAT_VERSION, "show the version");
-  // In the order of the help, where the commands of a group are adjacent.
+  // In the order of the help.
   add_generate_command(*app);
   add_chat_command(*app);
   add_score_command(*app);

@@ -27,7 +27,6 @@
 #include "tools/measuring.h"
 #include "tools/options.h"
 
-// Describes a model from its configuration and tensor headers.
 namespace lariat {
 namespace {
 
@@ -39,7 +38,7 @@ struct InspectArgs {
   bool json = false;
 };
 
-// Substrings of tensor names per group; the first match wins.
+// Substrings of tensor names; the first match wins.
 constexpr std::pair<const char*, std::string_view> kTensorGroups[] = {
     {"other", "vision visual. multi_modal mm_projector audio_ rope_f rotary_emb"},
     {"norm", "norm ln_"},
@@ -67,7 +66,6 @@ int64_t elements_of(const StoredTensor& tensor) {
   return n;
 }
 
-// Tensors of each group by stored dtype.
 OrderedJson tensor_groups(const Tensors& tensors) {
   OrderedJson groups;
   for (const char* group : kGroupOrder) groups[group] = OrderedJson::object();
@@ -83,7 +81,7 @@ OrderedJson tensor_groups(const Tensors& tensors) {
   return groups;
 }
 
-// The config's quantization method, or the block types of a GGUF file; null: floats.
+// The config's quantization method, or block types of a GGUF file; null: floats.
 OrderedJson quantization_of(const ModelTexts& texts, const OrderedJson& groups) {
   if (const std::string method = quantization_method(texts); !method.empty()) return method;
   std::set<std::string> types;
@@ -103,7 +101,6 @@ OrderedJson rope_json(const RopeScaling& rope) {
           {"original_ctx", rope.original_ctx}};
 }
 
-// Adds the shape of a supported model.
 void add_shape(OrderedJson& found, const ModelSpec& spec) {
   const AttentionSpec& attention = spec.layers.front().attention;
   OrderedJson rope = spec.has_rope() ? rope_json(spec.rope()) : OrderedJson();
@@ -121,7 +118,7 @@ void add_shape(OrderedJson& found, const ModelSpec& spec) {
   }
 }
 
-// Adds the shape of an unsupported model, from common config keys.
+// Adds common config keys of an unsupported model.
 void add_named_shape(OrderedJson& found, const JsonFields& config) {
   constexpr std::pair<const char*, const char*> kKeys[] = {
       {"context", "max_position_embeddings"}, {"layers", "num_hidden_layers"},     {"hidden", "hidden_size"},
@@ -135,7 +132,7 @@ void add_named_shape(OrderedJson& found, const JsonFields& config) {
 // `read`: tensors used by the model.
 void add_parameters(OrderedJson& found, const ModelSpec& spec, const Tensors& tensors,
                     const std::set<std::string>& read) {
-  int64_t total = 0, idle = 0;  // idle: weights of experts that a token skips
+  int64_t total = 0, idle = 0;  // idle: experts that a token skips
   for (const std::string& name : read) total += elements_of(*tensors.find(name));
   for (const LayerSpec& layer : spec.layers) {
     const ExpertsSpec& experts = layer.feed_forward.experts;
@@ -171,7 +168,7 @@ void add_texts(OrderedJson& found, const ModelTexts& texts) {
   }
 }
 
-// "reason" holds the first reason why the model does not run.
+// The first error is the "reason" why the model does not run.
 OrderedJson inspect(const InspectArgs& args) {
   ModelFiles files = open_files(args.common.model);
   const nlohmann::json& json = files.texts.object("config.json");
@@ -224,12 +221,10 @@ std::string size_text(double bytes) {
   return fmt::format("{:.4g} {}", bytes, unit);
 }
 
-// Prints one line, or nothing for an empty text.
 void print_known(const char* name, const std::string& text) {
   if (!text.empty()) std::cout << one_line(fmt::format("{:<14}  {}", name, text)) << "\n";
 }
 
-// Number, text, yes or no, or the names and values of an object.
 std::string words_of(const OrderedJson& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";

@@ -36,8 +36,8 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
   std::istream& in = file == "-" ? std::cin : opened;
   Progress progress("answering", 0, quiet);
   struct Line {
-    nlohmann::ordered_json answer;  // line number and "id"
-    std::string error;              // reason of a refusal
+    nlohmann::ordered_json answer;
+    std::string error;  // reason of a refusal
   };
   std::vector<Line> group;
   int64_t number = 0, answered = 0, bad = 0;
@@ -51,7 +51,7 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
       if (const auto* id = fields.find("id")) begin["id"] = *id;
       for (const std::string& key : fields.keys()) {
         if (key != "id" && !has_name(work.keys, key))
-          fields.fail(key, fmt::format("allowed keys are id, {}; options apply to all lines",
+          fields.fail(key, fmt::format("unknown; use id, {}, or an option for all lines",
                                        fmt::join(split(work.keys, ' '), ", ")));
       }
       work.read(fields);
@@ -88,7 +88,8 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
   if (!quiet && answered > 0) say(work.summary(answered));
   if (!complete) throw Error(fmt::format("interrupted after {} of {}", counted(answered, "line"), name));
   if (bad > 0)
-    throw Error(fmt::format("{}: {} failed, the other lines were answered", name, counted(bad, "line")));
+    throw Error(fmt::format("{}: {} failed, the other lines were answered; correct the failed lines", name,
+                            counted(bad, "line")));
   if (answered == 0) throw Error(name + ": has no lines; give one JSON object per line");
 }
 

@@ -26,7 +26,7 @@ struct LogitsCommand {
   std::optional<int64_t> decode_from;
 };
 
-// Traced tensors by name: width, and a row per token.
+// Width, and a row per token, by tensor name.
 using Trace = std::map<std::string, std::pair<int64_t, std::vector<float>>>;
 
 void write_trace(const std::filesystem::path& file, const Trace& trace) {
@@ -39,7 +39,7 @@ void write_trace(const std::filesystem::path& file, const Trace& trace) {
   writer.finish();
 }
 
-// Converts three rows (time, height, width) with a number per token to three numbers per token.
+// Converts rows of time, height and width to three numbers per token.
 std::vector<int32_t> read_positions(const std::filesystem::path& file, size_t n_tokens) {
   const std::string name = input_name(file);
   std::istringstream lines(read_text(file, kMaxTokenFileBytes));

@@ -34,15 +34,15 @@ int fail(const std::string& what, int code) {
   return code;
 }
 
-// A run fails if its stdout was lost. A closed pipe is no error: the exit code is 128 + SIGPIPE.
+// A run fails if its stdout was lost, except for a closed pipe: 128 + SIGPIPE.
 int finish() {
   std::cout.flush();
   if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
   if (lariat::stdout_has_no_reader()) return 128 + SIGPIPE;
-  return fail("standard output could not be written; check the space left on its disk", 1);
+  return fail("standard output: could not be written; check the space left on its disk", 1);
 }
 
-// Keeps closed streams unusable; otherwise the next opened file would take their descriptors.
+// Otherwise the next opened file would take a closed stream's descriptor.
 void keep_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);

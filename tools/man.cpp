@@ -5,7 +5,7 @@
 namespace lariat {
 namespace {
 
-// Escapes troff text: copyable minus signs, no accidental requests.
+// Escapes troff text: copyable minus signs, line breaks after |, no accidental requests.
 std::string troff(const std::string& text) {
   std::string escaped;
   for (const char c : text) {
@@ -13,6 +13,8 @@ std::string troff(const std::string& text) {
       escaped += "\\e";
     } else if (c == '-') {
       escaped += "\\-";
+    } else if (c == '|') {
+      escaped += "|\\:";
     } else {
       escaped += c;
     }
@@ -82,7 +84,7 @@ The stop tokens and sampling defaults.
 }  // namespace
 
 void print_man_page(const CLI::App& app, std::ostream& out) {
-  fmt::print(out, ".TH LARIAT 1 \"\" \"{}\" \"User Commands\"\n", app.version());
+  fmt::print(out, ".TH LARIAT 1 \"\" \"{}\" \"User Commands\"\n.ad l\n.nh\n", app.version());
   fmt::print(out, ".SH NAME\nlariat \\- {}\n", troff(app.get_description()));
   out << ".SH SYNOPSIS\n.B lariat\n.I COMMAND\n[options]\n.br\n.B lariat\n.RI [ COMMAND ]\n.B \\-\\-help\n";
   out << ".br\n.B lariat help\n.RI [ COMMAND ]\n.br\n.B lariat \\-\\-version\n.SH DESCRIPTION\n"

@@ -18,17 +18,16 @@ namespace lariat {
 void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride,
                             std::optional<int64_t>& max_tokens, const std::string& most, bool growing) {
   std::vector<std::string> methods = {"sliding", "chunks"};
-  std::string meaning =
-      "sliding: each token once, overlapping windows; chunks: second half of disjoint windows";
+  std::string meaning = "overlapping windows, disjoint chunks";
   if (growing) {
     methods.emplace_back("growing");
     methods.emplace_back("anchored");
-    meaning += "; growing: context from 0 to --ctx; anchored: one prefill per multiple of --step";
+    meaning += ", growing context, one prefill per --step";
   }
   command.add_option("--method", method, meaning)->check(CLI::IsMember(methods));
   command.add_option("--stride", stride, "tokens between sliding windows")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command.add_option("--max-tokens", max_tokens, "use only the first N tokens of the text; " + most)
+  command.add_option("--max-tokens", max_tokens, "use the first N tokens; " + most)
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
 }
 
@@ -70,7 +69,7 @@ void check_result_files(const ResultFiles& files) {
   std::error_code ec;
   if (!files.svg.empty() && std::filesystem::exists(files.svg, ec) &&
       !std::filesystem::is_directory(files.svg, ec))
-    throw Error(files.svg.string() + ": not a folder; --svg writes several figures to a folder");
+    throw Error(files.svg.string() + ": not a folder; name a folder, as --svg writes several figures");
 }
 
 void publish(const ResultFiles& files, const Measurements& log, const nlohmann::ordered_json& json,
@@ -114,7 +113,8 @@ void set_aside(const std::filesystem::path& log, bool quiet) {
   }
   fs::rename(target, old, ec);
   if (ec)
-    throw Error(fmt::format("{}: cannot be renamed to {}: {}", log.string(), old.string(), ec.message()));
+    throw Error(fmt::format("{}: cannot be renamed to {} ({}); name another file for the results",
+                            log.string(), old.string(), ec.message()));
   if (!quiet) say("earlier results are now " + old.string() + "; --resume would have continued them");
 }
 

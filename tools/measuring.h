@@ -10,38 +10,36 @@
 #include "engine/eval/sweep_table.h"
 #include "tools/options.h"
 
-// Common options, files and results of perplexity, passkey and sweep.
 namespace lariat {
 
-// Adds --method, --stride and --max-tokens. most: help on --max-tokens; growing: allows that method.
+// most: help on --max-tokens; growing: allows that method.
 void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride,
                             std::optional<int64_t>& max_tokens, const std::string& most,
                             bool growing = false);
-// Adds --task, --needles, --haystack, --depths, --trials and --seed; returns --task.
+// Returns --task.
 CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<std::string>& tasks,
                                  std::string& haystack);
-// Output files of a measurement.
 struct ResultFiles {
   std::filesystem::path report, csv, svg, results;  // empty: none
   bool resume = false, json = false;                // json: one object on stdout, no tables
 };
 // Adds --json, --csv, and with `pictures` --svg.
 void add_result_files(CLI::App& command, ResultFiles& files, bool pictures);
-// Throws Error if --svg is an existing file, before any measurement.
+// Throws Error, before any measurement, if --svg is an existing file.
 void check_result_files(const ResultFiles& files);
-// Writes the files and prints `json` or `text`. The report embeds sweep_json(log), updated with `more`.
+// The report embeds sweep_json(log), updated with `more`.
 void publish(const ResultFiles& files, const Measurements& log, const nlohmann::ordered_json& json,
              const std::string& text, const nlohmann::ordered_json& more = nlohmann::ordered_json::object());
-// --results and --resume of a command with one scaling, and the requested log; unset: none.
+// --results and --resume; unset: no log.
 void add_run_log(CLI::App& command, ResultFiles& files);
 std::optional<MeasurementLog> open_run_log(const ResultFiles& files, const std::function<Plan()>& plan,
                                            bool quiet);
 // Renames an existing log to *.old: a forgotten --resume loses no results. Throws Error if either is no log.
 void set_aside(const std::filesystem::path& log, bool quiet);
-// Warns if prompts of `length` tokens need more text than the haystack has.
+// Warns if prompts of `length` tokens exceed the haystack.
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet);
 
-// Prints a sweep's plan and estimated duration, after measuring only the model's pace.
+// Prints a sweep's plan and estimated duration; measures only the model's pace.
 void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, const Measurements& log);
 
 }  // namespace lariat

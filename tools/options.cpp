@@ -24,12 +24,12 @@ int parse_steps(const std::string& text) {
   int steps = -1;
   if (!CLI::detail::lexical_cast(text, steps) || steps < 1 || steps > kMaxSteps) {
     throw UsageError(
-        fmt::format("--rope-steps is \"{}\"; expected exact or an integer from 1 to {}", text, kMaxSteps));
+        fmt::format("--rope-steps: found \"{}\"; use exact or an integer from 1 to {}", text, kMaxSteps));
   }
   return steps;
 }
 
-// Parses the dtype of keys or values. Keys are re-rotated repeatedly, so 8 bits are too few.
+// Keys are re-rotated repeatedly: 8 bits are too few.
 std::optional<DType> parse_side(std::string_view text, std::string_view word, bool values) {
   if (word == "auto") return std::nullopt;
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8}) {
@@ -59,7 +59,7 @@ constexpr const char* kDevices = "auto|cpu|cuda|cuda:N";
 
 std::string check_device(const std::string& device) {
   static const std::regex known("auto|cpu|cuda(:[0-9]{1,4})?");
-  return std::regex_match(device, known) ? "" : fmt::format("{} is not one of {}", device, kDevices);
+  return std::regex_match(device, known) ? "" : fmt::format("{} is unknown; use one of {}", device, kDevices);
 }
 
 }  // namespace
@@ -89,9 +89,8 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   add_rope_options(command, options.open);
   command
       .add_option("--position-method", options.open.position_method,
-                  "attention position method for long contexts: " + known_position_methods(", ") +
-                      ", with settings as in dca/chunk=6144/window=2048")
-      ->type_name("NAME[/KEY=N...]")
+                  "position method for long contexts, as in dca/chunk=6144/window=2048")
+      ->type_name(known_position_methods("|"))
       ->default_str("the model's own");
   begin_group(command, kMemoryOptions);
   command.add_option("--device", options.open.device, "device; auto: a GPU if available")
@@ -125,8 +124,8 @@ CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options) 
       const size_t at = one.find('=');
       const std::string name = one.substr(0, at);
       if (at == std::string::npos || at == 0)
-        throw UsageError("--template-var: expected NAME=VALUE, as in enable_thinking=false, found \"" + one +
-                         "\"");
+        throw UsageError("--template-var: \"" + one +
+                         "\" is no NAME=VALUE; write it as in enable_thinking=false");
       if (ChatTemplate::sets(name))
         throw UsageError("--template-var: " + name + " is set by lariat; use another name");
       const std::string value = valid_utf8(one.substr(at + 1));

@@ -11,7 +11,7 @@
 namespace lariat {
 namespace {
 
-// Options by setting. Lower layers name settings in backticks.
+// Lower layers name settings in backticks.
 constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
     {"`model`", "--model"},
     {"`device`", "--device"},

@@ -10,25 +10,25 @@
 
 #include "engine/stopwatch.h"
 
-// Messages, warnings and progress on stderr, JSON on stdout.
+// stderr: messages, warnings and progress. stdout: JSON.
 namespace lariat {
 
-// Replaces setting names in backticks by their options: "`max_ctx`" becomes "--ctx".
+// "`max_ctx`" becomes "--ctx".
 std::string with_options(std::string text);
-// Prints "lariat: " and the text on stderr, after with_options() and one_line(). All messages that may
-// contain names from files or users use say().
+// Prints "lariat: " and the text on stderr, after with_options() and one_line(). Use for all messages with
+// names from files or users.
 void say(const std::string& line);
-// Prints each line once per run as "lariat: warning: ..." on stderr, or nothing with --quiet.
+// Prints each line once per run as "lariat: warning: ..."; nothing with --quiet.
 void print_warnings(const std::vector<std::string>& lines, bool quiet);
 
 // Sanitizes a message for a terminal: one line of valid UTF-8, about 4000 bytes at most, without control
-// characters (cursor movement, window titles).
+// characters.
 std::string one_line(const std::string& text);
 
-// Prints one JSON object on stdout; invalid UTF-8 becomes U+FFFD.
+// Invalid UTF-8 becomes U+FFFD.
 void print_json(const nlohmann::ordered_json& json);
 
-// A line on stderr that is redrawn in place; silent without a terminal or with --quiet.
+// A redrawn line on stderr; silent without a terminal or with --quiet.
 class Progress {
  public:
   Progress(std::string label, int64_t total, bool quiet);
@@ -47,15 +47,15 @@ class Progress {
   Stopwatch::time_point last_{};
 };
 
-// "0:07", "12:33" or "1:02:03".
+// "0:07", "12:33" or "1:02:03"
 std::string duration(double seconds);
 
-// A progress bar with the estimated time left. Without a terminal, prints one line per minute.
+// Progress with the estimated time left; without a terminal, one line per minute.
 class Meter {
  public:
   Meter(const char* label, bool quiet, double line_seconds = 60)
       : label_(label), quiet_(quiet), line_seconds_(line_seconds), bar_(label, kSteps, quiet) {}
-  void show(double done, const std::string& note);  // done: finished fraction, 0 to 1
+  void show(double done, const std::string& note);  // done: 0 to 1
 
  private:
   static constexpr int64_t kSteps = 1000;
@@ -66,7 +66,7 @@ class Meter {
   Stopwatch::time_point start_ = Stopwatch::now(), line_ = start_;
 };
 
-// Formats a number with `decimals` digits after the point; NaN becomes "nan" without a sign.
+// NaN becomes "nan" without a sign.
 inline std::string fixed(double value, int decimals) {
   return fmt::format("{:.{}f}", std::isnan(value) ? std::abs(value) : value, decimals);
 }

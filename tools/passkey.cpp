@@ -35,7 +35,6 @@ struct PasskeyCommand {
 
 bool several(const PasskeyCommand& command) { return command.tasks.size() > 1; }
 
-// Several tasks become the table columns.
 Plan plan_of(const PasskeyCommand& command, const Engine& runtime) {
   Plan plan = plan_of(runtime, runtime.session_options, command.lengths);
   plan.passkey = passkey_plan(command.passkeys);
@@ -63,7 +62,6 @@ nlohmann::ordered_json to_json(const PasskeyCell& cell, bool passkey) {
           {"correct", cell.correct()}, {"recall", cell.recall()}, {"answers", answers}};
 }
 
-// Cells of one task, and their table column.
 struct Measured {
   NeedleOptions needles;
   int64_t max_new_tokens = 0;
@@ -99,7 +97,7 @@ nlohmann::ordered_json to_json(const PasskeyCommand& command, const Measured& me
           {"accuracy", accuracy}};
 }
 
-// Fills in defaults; sorts and deduplicates lengths and depths.
+// Fills in defaults; sorts lengths and depths.
 void complete(PasskeyCommand& command, const Engine& runtime, Session& session) {
   const bool open = command.lengths.empty();
   if (open) command.lengths = default_passkey_lengths(runtime.session_options.rope->original_ctx);
@@ -114,7 +112,7 @@ void complete(PasskeyCommand& command, const Engine& runtime, Session& session) 
   command.passkeys.interrupted = &interrupted();
 }
 
-// Restores the answers of earlier runs and logs new ones.
+// Restores earlier answers and logs new ones.
 void keep_answers(PasskeyOptions& options, MeasurementLog& log, int64_t length) {
   const auto record_of = [column = log.contents().plan.columns.front(), length, task = options.needles.task](
                              double depth, int64_t trial) {
@@ -141,7 +139,7 @@ void keep_answers(PasskeyOptions& options, MeasurementLog& log, int64_t length) 
   };
 }
 
-// Measures all lengths of a task, the shortest first; returns false if interrupted.
+// Measures the shortest length first. Returns false if interrupted.
 bool measure(const PasskeyCommand& command, Session& session, const TextCodec& codec, MeasurementLog* log,
              Measured& measured, const std::function<void(double, const std::string&)>& progress) {
   PasskeyOptions options = command.passkeys;
@@ -168,7 +166,6 @@ bool measure(const PasskeyCommand& command, Session& session, const TextCodec& c
   return true;
 }
 
-// Writes and prints the results.
 void publish(const PasskeyCommand& command, const Engine& runtime, const std::vector<Measured>& all,
              bool complete) {
   Measurements records{plan_of(command, runtime)};
@@ -200,7 +197,7 @@ void run(PasskeyCommand& command) {
   complete(command, runtime, session);
   warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
   const int64_t longest = command.lengths.back();
-  check_memory(session, longest, 2, fmt::format("a passkey length of {}", longest));
+  check_memory(session, longest, 2, fmt::format("--lengths {}", longest));
   auto log = open_run_log(
       command.files, [&] { return plan_of(command, runtime); }, command.common.quiet);
   std::vector<Measured> all;

@@ -21,7 +21,6 @@
 namespace lariat {
 namespace {
 
-// Losses by position of a growing context or anchored windows.
 std::string position_rows(const PerplexityResult& result) {
   std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity", ""}};
   for (const auto& bucket : result.positions) {
@@ -46,7 +45,7 @@ std::string table_of(const std::vector<PerplexityResult>& results) {
   return text + aligned_table(rows);
 }
 
-// One JSON line per length with the losses of the text's tokens; last a line with the token ids.
+// One JSON line per length, and a last line with the token ids.
 void write_losses(const std::filesystem::path& file, const std::vector<PerplexityResult>& results,
                   const TokenSource& text) {
   std::string lines;
@@ -60,7 +59,7 @@ void write_losses(const std::filesystem::path& file, const std::vector<Perplexit
   write_file_atomically(file, lines);
 }
 
-// Plan of the results; logs also store the text's `fingerprint`.
+// Logs also store the text's `fingerprint`.
 Plan plan_of(const PerplexityCommand& command, const Engine& engine, const PerplexityOptions& options,
              std::optional<std::string> fingerprint) {
   Plan plan = plan_of(engine, engine.session_options, options.ctx);
@@ -83,7 +82,7 @@ Record record_of(const PerplexityResult& result, const Engine& engine) {
   return record;
 }
 
-// A result for `--json`, with its record's labels. NaN becomes null.
+// NaN becomes null.
 nlohmann::ordered_json to_json(const PerplexityResult& result, const Plan& plan, const Record& record) {
   const Loss& loss = *record.loss();
   nlohmann::ordered_json json = {{"ctx", result.ctx},
@@ -108,7 +107,7 @@ std::string running_values(std::span<const PerplexityResult> results) {
   return text;
 }
 
-// Prints the results and writes their files. context_tokens: tokens before a text scored in one piece.
+// context_tokens: tokens before a text scored in one piece.
 void publish(const PerplexityCommand& command, const Engine& engine, const Plan& plan,
              const std::vector<PerplexityResult>& results, size_t context_tokens) {
   Measurements records{plan};
@@ -132,7 +131,7 @@ void run(const PerplexityCommand& command) {
   if (one_piece &&
       typed.count("--ctx") + typed.count("--stride") + typed.count("--step") + typed.count("--method") > 0) {
     throw UsageError(
-        "--load-cache and --save-cache score the text in one piece; omit --ctx, --stride, --step and "
+        "--load-cache, --save-cache: score the text in one piece; omit --ctx, --stride, --step and "
         "--method");
   }
   check_result_files(command.files);
@@ -204,7 +203,7 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
                             .interrupted = &interrupted()};
   if (command.buckets.size() > 1) options.ends = command.buckets;
   if (!std::ranges::is_sorted(options.ends, std::less_equal()))
-    throw UsageError("--buckets: give the ends in rising order, such as 8192,12288,16384");
+    throw UsageError("--buckets: the ends do not rise; give them in rising order, such as 8192,12288,16384");
   if (!options.ctx.empty()) return options;
   const auto wanted = [&](int64_t tokens) {
     return default_ctx(options, engine.session_options.rope->original_ctx, tokens);
@@ -229,7 +228,7 @@ void add_perplexity_command(CLI::App& app) {
       ->default_str("original length, at most 2048; growing: twice it")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
-                         "growing: N x --ctx for N contexts", true);
+                         "growing: N / --ctx contexts", true);
   sub.get_option("--max-tokens")->default_str("all");
   sub.add_option("--step", command->step, "tokens per growing step or anchored window")
       ->default_str("512; growing with --rope-steps exact: 32")

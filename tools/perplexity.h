@@ -8,17 +8,16 @@
 #include "tools/measuring.h"
 #include "tools/options.h"
 
-// `lariat perplexity`, alone or with --against: divergence from another model, or from the same model with
-// other options.
+// `lariat perplexity`, alone or with --against.
 namespace lariat {
 
-// --against and its options; unset: as for the first model.
+// Unset: as for the first model.
 struct AgainstOptions {
-  std::string reference;  // a folder or "same"; empty: --against is not given
+  std::string reference;  // a folder or "same"; empty: no --against
   std::string quantize, dtype, kv_dtype;
   std::optional<std::string> rope_scaling{};
   std::optional<double> rope_factor{};
-  std::string rope_cache;  // consistent or stale
+  std::string rope_cache;
 };
 void add_against_options(CLI::App& command, AgainstOptions& against);
 
@@ -36,7 +35,7 @@ struct PerplexityCommand {
   ResultFiles files;
   bool one_piece() const { return !load_cache.empty() || !save_cache.empty(); }
 };
-// Options of the requested measurement. Prints a note if the text is shorter than the default window.
+// Prints a note if the text is shorter than the default window.
 PerplexityOptions options_of(const PerplexityCommand& command, const Engine& engine, const TokenSource& text);
 void run_divergence(const PerplexityCommand& command);
 

@@ -27,15 +27,16 @@ struct Args {
   CommonOptions common;
 };
 
-// A model with a single head: --head-dim, --rope-theta and --rope-original-ctx.
 RopeScaling bare_head(const Args& args) {
   const RopeOptions& given = args.common.open.rope;
   if (!args.head_dim || !given.theta || !given.original_ctx)
-    throw UsageError("rope needs --model DIR, or --head-dim, --rope-theta and --rope-original-ctx");
+    throw UsageError(
+        "--model: missing; give --model DIR, or --head-dim, --rope-theta and --rope-original-ctx");
   if (*args.head_dim < 2 || *args.head_dim > 1024 || *args.head_dim % 2 != 0)
-    throw UsageError(fmt::format("--head-dim is {}; expected an even number from 2 to 1024", *args.head_dim));
+    throw UsageError(fmt::format("--head-dim: found {}; use an even number from 2 to 1024", *args.head_dim));
   if (*given.original_ctx < 1 || *given.original_ctx > INT32_MAX)
-    throw UsageError(fmt::format("--rope-original-ctx: expected an integer from 1 to {}", INT32_MAX));
+    throw UsageError(
+        fmt::format("--rope-original-ctx: out of range; use an integer from 1 to {}", INT32_MAX));
   RopeScaling rope;
   rope.head_dim = rope.rotary_dim = *args.head_dim;
   rope.theta = *given.theta;
@@ -43,10 +44,9 @@ RopeScaling bare_head(const Args& args) {
   return rope;
 }
 
-// Applies the options and prints warnings.
 ConfigRope rope_of(const Args& args) {
   if (args.model.empty()) return {resolve_rope(bare_head(args), args.common.open.rope), {}, {}, {}};
-  if (args.head_dim) throw UsageError("--head-dim excludes --model; remove one");
+  if (args.head_dim) throw UsageError("--head-dim: excludes --model; remove one");
   if (!std::filesystem::exists(args.model / "config.json"))
     refuse_other_formats(args.model, /*config_file=*/true);
   ConfigRope own = load_rope(open_text_files(args.model).texts);
@@ -55,7 +55,7 @@ ConfigRope rope_of(const Args& args) {
   return own;
 }
 
-// 0: unchanged frequency, 1: partly interpolated, 2: divided by the scale, 3: no rotation.
+// 0: unchanged, 1: partly interpolated, 2: divided by the scale, 3: no rotation.
 int kind_of(double before, double after, double scale) {
   if (before == 0.0) return 3;
   const double ratio = after / before;
@@ -65,7 +65,7 @@ int kind_of(double before, double after, double scale) {
 
 constexpr std::array<const char*, 4> kKinds{"none", "partly", "fully", "not rotating"};
 
-// One pair in the table and the JSON; NaN for a pair without rotation.
+// NaN for a pair without rotation.
 struct Pair {
   double ratio, wavelength, turns;  // turns: within L0
   int kind;
@@ -82,7 +82,7 @@ std::vector<Pair> pairs_of(const RopeScaling& rope, double seen) {
   return pairs;
 }
 
-// query_scale: factor of the last token's query, without the position method's.
+// query_scale: of the last token, without the position method.
 void print_rope_json(const RopeScaling& rope, double query_scale, const std::string& method, int64_t length,
                      double seen) {
   const RopeFrequencies scaled = rope_frequencies(rope, seen);
@@ -156,9 +156,9 @@ void run(const Args& args) {
   warn_of_still_scale(args.common, rope);
   const int64_t length = args.length.value_or(std::max(rope.original_ctx, rope.max_position_embeddings));
   if (length < 1 || length > INT32_MAX)
-    throw UsageError(fmt::format("--length: expected an integer from 1 to {}", INT32_MAX));
+    throw UsageError(fmt::format("--length: out of range; use an integer from 1 to {}", INT32_MAX));
   const double seen = rope_step_length(rope, length, args.common.open.rope_steps);
-  // Writes the picture first, as a reader of the table may close the pipe.
+  // Writes the picture first: a reader of the table may close the pipe.
   if (!args.svg.empty()) {
     write_file_atomically(args.svg, rope_svg(rope, seen, args.panels));
     say("wrote " + args.svg.string());

@@ -21,7 +21,7 @@ struct ScoreCommand {
   bool no_bos = false;
 };
 
-// A line of the file. end: index after its last text.
+// end: index after a line's last text.
 struct Question {
   size_t end;
   bool choices;
@@ -32,10 +32,10 @@ std::vector<ScoredText> read_texts(const ScoreCommand& command, const Session& s
                                    const JsonFields& line) {
   const std::string prompt = line.need_string("prompt");
   if (line.has("choices") == line.has("continuation"))
-    throw Error("expected either \"continuation\" or \"choices\"");
+    throw Error("\"continuation\" and \"choices\" are both given or both missing; give one");
   const auto continuations =
       line.has("choices") ? *line.strings("choices") : std::vector{line.need_string("continuation")};
-  if (continuations.empty()) line.fail("choices", "expected at least one text");
+  if (continuations.empty()) line.fail("choices", "no text; give at least one");
   std::vector<ScoredText> texts;
   for (const std::string& continuation : continuations) {
     texts.push_back(

@@ -12,7 +12,7 @@ namespace lariat {
 namespace {
 
 std::atomic<bool> g_interrupted{false}, g_second_ends{true};
-std::atomic<int> g_signal{0};  // last signal; other signals take precedence over SIGINT
+std::atomic<int> g_signal{0};  // other signals take precedence over SIGINT
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
               "a signal handler writes them");
 
@@ -24,7 +24,7 @@ void on_signal(int signal) {
 
 void wait_for_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    // Signals that are already ignored stay ignored: under nohup, and in background jobs of scripts.
+    // Ignored signals stay ignored: under nohup, and in background jobs of scripts.
     if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
   }
 }

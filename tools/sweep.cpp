@@ -34,7 +34,6 @@ struct SweepCommand {
   bool differences = false;
 };
 
-// View from --relative-to and --ranges.
 View view_of(const SweepCommand& command, const Plan& plan) {
   View view;
   if (!command.relative_to.empty()) {
@@ -53,7 +52,8 @@ View view_of(const SweepCommand& command, const Plan& plan) {
   for (const std::string& text : command.ranges) {
     std::smatch ends;
     if (!std::regex_match(text, ends, form) || std::stoll(ends[1]) >= std::stoll(ends[2]))
-      throw UsageError(fmt::format("--ranges {}: give positions as FROM-TO, such as 8192-12288", text));
+      throw UsageError(
+          fmt::format("--ranges {}: no range of positions; write FROM-TO, such as 8192-12288", text));
     view.ranges.push_back({std::stoll(ends[1]), std::stoll(ends[2])});
   }
   return view;
@@ -66,7 +66,6 @@ void publish(const SweepCommand& command, Measurements log) {
           json ? "" : tables_text(tabulate(log), command.differences));
 }
 
-// Throws UsageError for options that --merge would ignore.
 void check_merge_usage(const CLI::App& typed) {
   for (const CLI::Option* option : typed.get_options()) {
     const std::string name = option->get_name();
@@ -86,7 +85,7 @@ void merge(const SweepCommand& command) {
   }
 }
 
-// Defaults to heldout.txt in the model's folder, as in the demo model.
+// The demo model's folder has a heldout.txt.
 std::filesystem::path text_of(const SweepCommand& command) {
   if (!command.sweep.text.empty()) return command.sweep.text;
   std::filesystem::path beside = command.common.model / "heldout.txt";
@@ -97,14 +96,13 @@ std::filesystem::path text_of(const SweepCommand& command) {
   return {};
 }
 
-// Default log of a report: "out.html" -> "out.jsonl", with shards "out.shard-0-of-4.jsonl".
+// "out.html" -> "out.jsonl", with shards "out.shard-0-of-4.jsonl".
 std::filesystem::path log_beside(const std::filesystem::path& report, int64_t index, int64_t count) {
   std::filesystem::path log = report;
   if (count == 1) return log.replace_extension(".jsonl");
   return log.replace_extension(fmt::format(".shard-{}-of-{}.jsonl", index, count));
 }
 
-// Writes the common report once all shards are complete.
 void publish_shards(const SweepCommand& command, const Sweep& sweep) {
   const SweepOptions& options = sweep.options();
   std::vector<std::filesystem::path> files;
@@ -125,7 +123,7 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
   }
 }
 
-// Parses "I/N", I from 0 to N - 1.
+// I from 0 to N - 1
 void read_shard(const std::string& text, SweepOptions& sweep) {
   if (text.empty()) return;
   static const std::regex form("([0-9]{1,9})/([0-9]{1,9})");
@@ -135,12 +133,13 @@ void read_shard(const std::string& text, SweepOptions& sweep) {
     sweep.shard_count = std::stoll(parts[2]);
   }
   if (parts.empty() || sweep.shard_index >= sweep.shard_count)
-    throw UsageError(fmt::format("--shard {}: give i/n with i from 0 to n - 1, such as 0/4", text));
+    throw UsageError(
+        fmt::format("--shard {}: no shard; write i/n with i from 0 to n - 1, such as 0/4", text));
 }
 
 void check_usage(const SweepCommand& command) {
   if (command.files.report.empty()) {
-    throw UsageError("sweep needs --report OUT.html; results are saved next to it");
+    throw UsageError("--report: missing; give --report OUT.html, results are saved next to it");
   }
   if (!command.merge.empty()) return check_merge_usage(*command.common.command);
   if (!command.shard.empty() && !command.files.results.empty()) {
@@ -152,15 +151,16 @@ void check_usage(const SweepCommand& command) {
                         name));
     }
   }
-  if (command.common.model.empty()) throw UsageError("sweep needs --model DIR, or --merge FILES");
+  if (command.common.model.empty()) throw UsageError("--model: missing; give --model DIR, or --merge FILES");
   if (command.sweep.text == "-" || command.haystack == "-")
-    throw UsageError("sweep reads its texts more than once and cannot use standard input; name a file");
+    throw UsageError(
+        "--file, --haystack: sweep reads its texts repeatedly, so not from standard input; name a file");
   if (command.common.open.rope.scaling || command.common.open.rope.config) {
     throw UsageError(
-        "sweep compares several scalings: use --scalings instead of --rope-scaling or --rope-config");
+        "--rope-scaling, --rope-config: sweep compares several scalings; use --scalings instead");
   }
   if (!command.common.open.position_method.empty())
-    throw UsageError("sweep compares several methods: use --scalings instead of --position-method");
+    throw UsageError("--position-method: sweep compares several methods; use --scalings instead");
 }
 
 void warn_of_idle(const CommonOptions& common, const SweepOptions& sweep, const std::string& method) {
@@ -202,11 +202,11 @@ void run(SweepCommand& command, CommandFiles files) {
   std::filesystem::path file = command.files.results;
   if (file.empty()) {
     file = log_beside(command.files.report, options.shard_index, shards);
-    files.outputs.push_back({"its results in " + file.string(), file});
+    files.outputs.push_back({"results file " + file.string(), file});
     check_outputs(files);
   }
   options.rope = command.common.open.rope;
-  command.common.open.rope.factor.reset();  // applies to the sweep's scalings, not to the model
+  command.common.open.rope.factor.reset();  // applies to the sweep's scalings only
   if (!options.text.empty()) check_text(options.text);
   if (options.passkey) options.passkeys.hay = open_hay(command.haystack);
   const Engine runtime = open_engine(command.common);
@@ -219,7 +219,7 @@ void run(SweepCommand& command, CommandFiles files) {
   if (!command.losses.empty()) {
     options.on_losses = [&](const nlohmann::ordered_json& line) {
       losses << line.dump() << "\n" << std::flush;
-      if (!losses) throw Error(command.losses.string() + ": writing failed");
+      if (!losses) throw Error(command.losses.string() + ": writing failed; check the space on its disk");
     };
   }
 
@@ -297,12 +297,13 @@ void add_sweep_command(CLI::App& app) {
   add_model_option(sub, command->common, false);
   add_output_option(sub, "--report", command->files.report, "HTML report; results are saved next to it");
   sub.add_option("-f,--file", sweep.text, "text for perplexity; default: heldout.txt in the model's folder");
+  // Both lists begin with none.
+  const std::string methods = known_position_methods("|").substr(std::string_view("none").size());
   sub.add_option("--scalings", sweep.scalings,
-                 "scalings (model: from config.json), position methods (" + known_position_methods(", ") +
-                     "), or both as in dca/chunk=6144/window=2048+yarn")
+                 "scalings, position methods or both (dca/window=2048+yarn); model: from config.json")
       ->delimiter(',')
       ->default_str("none,linear,ntk,dynamic,yarn,dynamic-yarn")
-      ->type_name("model|" + known_scalings("|"));
+      ->type_name("model|" + known_scalings("|") + methods);
   sub.add_option("--lengths", sweep.lengths, "context lengths in tokens")
       ->delimiter(',')
       ->default_str("1, 2 and 4 times the original length")

@@ -9,14 +9,14 @@
 namespace lariat {
 namespace {
 
-constexpr double kLong = 60;  // seconds; longer sweeps print cheaper alternatives
+constexpr double kLong = 60;  // seconds; longer sweeps print alternatives
 
 double total(const std::map<Kind, double>& kinds) {
   return std::accumulate(kinds.begin(), kinds.end(), 0.0,
                          [](double sum, const auto& kind) { return sum + kind.second; });
 }
 
-// Estimated duration of another sweep of the same model.
+// Duration of another sweep of the same model.
 std::string other(const Engine& engine, const SweepOptions& options, Sweep& sweep, const Measurements& log) {
   Sweep less(engine, options);
   less.set_pace(sweep.pace());

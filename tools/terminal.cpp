@@ -19,7 +19,7 @@ namespace lariat {
 namespace {
 
 constexpr int kHistory = 1000;  // lines
-// poll() returns early for a signal on this thread; signals on other threads are noticed after this time.
+// poll() notices signals on other threads only after this time.
 constexpr int kPollMilliseconds = 200;
 
 std::atomic<bool> g_redraw{false};  // the window was resized, or the program resumed
@@ -48,7 +48,7 @@ bool LineReader::fill() {
     const ssize_t n = ::read(STDIN_FILENO, bytes, sizeof(bytes));
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     ended_ = n <= 0;
-    // Ctrl-D, in the encoding of the terminal's own mode.
+    // Ctrl-D, as the terminal's own mode encodes it.
     if (!ended_ && std::exchange(typed_ahead_, false)) std::replace(bytes, bytes + n, '\0', '\x04');
     const std::string_view piece(bytes, ended_ ? 0 : static_cast<size_t>(n));
     if (editor_ != nullptr) {
@@ -83,12 +83,12 @@ int LineReader::read_character(EditLine* editor, wchar_t* c) {
 wchar_t* LineReader::show_prompt(EditLine* editor) { return reader_of(editor).prompt_.data(); }
 
 void LineReader::open_editor() {
-  // libedit encodes characters in the locale's encoding; a minimal system only has C.
+  // libedit uses the locale's encoding; a minimal system only has C.
   std::setlocale(LC_CTYPE, "");
   if (MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
   editor_ = el_init("lariat", stdin, isatty(STDOUT_FILENO) == 1 ? stdout : stderr, stderr);
   history_ = history_winit();
-  if (editor_ == nullptr || history_ == nullptr) throw Error("the terminal cannot be opened; use a pipe");
+  if (editor_ == nullptr || history_ == nullptr) throw Error("terminal: cannot be opened; use a pipe");
   HistEventW event;
   history_w(history_, &event, H_SETSIZE, kHistory);
   history_w(history_, &event, H_SETUNIQUE, 1);  // repeated lines are stored once
@@ -106,7 +106,7 @@ LineReader::Outcome LineReader::read_edited(const wchar_t* prompt, std::string& 
   std::fflush(nullptr);
   g_redraw = false;
   const auto on_quit = std::signal(SIGQUIT, [](int) { std::raise(SIGTERM); });  // restores the terminal
-  el_wset(editor_, EL_PREP_TERM, 1);  // before the prompt, so that early input is echoed once
+  el_wset(editor_, EL_PREP_TERM, 1);  // before the prompt: early input is echoed once
   pollfd in{STDIN_FILENO, POLLIN, 0};
   typed_ahead_ = ::poll(&in, 1, 0) == 1;
   int length = 0;

@@ -7,8 +7,8 @@
 
 namespace lariat {
 
-// Reads lines of stdin; on a terminal with line editing (libedit, ~/.editrc) and a history of this run. The
-// terminal is in libedit's mode only inside read().
+// Reads lines of stdin, on a terminal with line editing (libedit, ~/.editrc) and a history. The terminal is
+// in libedit's mode only inside read().
 class LineReader {
  public:
   explicit LineReader(bool edited) {
@@ -18,29 +18,28 @@ class LineReader {
   LineReader& operator=(const LineReader&) = delete;
   ~LineReader();
 
-  enum class Outcome { kLine, kOver, kSignal };  // kOver: end of input, Ctrl-D; kSignal: see interrupted()
+  enum class Outcome { kLine, kOver, kSignal };  // kOver: end of input; kSignal: see interrupted()
   struct Message {
     Outcome outcome = Outcome::kLine;
     std::string text;
     bool verbatim = false;  // joined from several lines, so no command
   };
-  // Reads a message: a line, lines joined by a final \, or text between """. Throws Error if the input ends
-  // within such a text.
+  // A message is a line, lines joined by a final \, or text between """. Throws Error if the input ends
+  // within it.
   Message read_message();
-  // Discards unread input.
   void forget() { input_.clear(); }
 
  private:
   void open_editor();
-  // Reads a line without \n or \r\n; prompts only when editing. Invalid UTF-8 becomes U+FFFD when editing,
-  // otherwise an Error. A signal discards the typed text.
+  // Reads a line; prompts only when editing. Invalid UTF-8 becomes U+FFFD when editing, otherwise an Error. A
+  // signal discards the typed text.
   Outcome read(const wchar_t* prompt, std::string& line);
-  bool fill();  // waits for input; false: a signal, or end of input
+  bool fill();  // false: a signal, or end of input
   void redraw() const;
   Outcome read_edited(const wchar_t* prompt, std::string& line);
   Outcome read_plain(std::string& line);
 
-  // Callbacks of libedit: source of characters (1, or -1 for none), and the prompt.
+  // Callbacks of libedit: a character (1, or -1 for none), and the prompt.
   static int read_character(EditLine* editor, wchar_t* c);
   static wchar_t* show_prompt(EditLine* editor);
 
@@ -48,8 +47,8 @@ class LineReader {
   HistoryW* history_ = nullptr;
   std::wstring prompt_;
   Utf8Assembler characters_;
-  std::string input_;  // unused input, valid UTF-8
-  std::string text_;   // without editing: all input; checked_ bytes are valid UTF-8
+  std::string input_;  // unused, valid UTF-8
+  std::string text_;   // without editing: all input; checked_ bytes are valid
   size_t checked_ = 0;
   bool ended_ = false;
   bool typed_ahead_ = false;  // the next input was typed before libedit's mode

@@ -32,8 +32,7 @@ Tokenizer open_tokenizer(const CommonOptions& options, const ModelFiles& files) 
   return tokenizer;
 }
 
-// Prints messages rendered with the chat template, and their ids. The template writes special tokens and the
-// BOS.
+// The template writes special tokens and the BOS.
 void tokenize_messages(const TokenizeCommand& command) {
   const ModelFiles files = open_files(command.common.model);
   const Tokenizer tokenizer = open_tokenizer(command.common, files);
@@ -41,8 +40,8 @@ void tokenize_messages(const TokenizeCommand& command) {
       ChatTemplate::load(files.texts, tokenizer, command.common.open.template_variables);
   if (!chat_template) {
     throw Error(command.common.model.string() +
-                ": no chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json; of "
-                "a GGUF file, tokenizer.chat_template); use --text or --file");
+                ": no chat template in chat_template.jinja, tokenizer_config.json "
+                "or the GGUF key tokenizer.chat_template; use --text or --file");
   }
   const auto messages =
       parse_messages(read_text(command.messages, kMaxMessagesBytes), input_name(command.messages));
@@ -75,7 +74,7 @@ void detokenize(const TokenizeCommand& command) {
   const std::vector<int32_t> tokens = given_tokens(command.tokens, command.tokens_file);
   for (const int32_t id : tokens) {
     if (id >= tokenizer.vocab_size()) {
-      throw Error(fmt::format("{}: id {} is outside the tokenizer's vocabulary of {}",
+      throw Error(fmt::format("{0}: id {1} is outside the tokenizer's vocabulary of {2}; use ids below {2}",
                               command.tokens_file.empty() ? "--tokens" : input_name(command.tokens_file), id,
                               tokenizer.vocab_size()));
     }

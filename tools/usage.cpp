@@ -37,19 +37,18 @@ std::string meant(const std::string& name) { return name.empty() ? "" : " (did y
 std::string no_command(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names = {"help", "version"};
   for (const CLI::App* command : commands_of(app)) names.push_back(command->get_name());
-  return fmt::format("unknown subcommand \"{}\"{}", word, meant(nearest_name(word, names)));
+  return fmt::format("subcommand \"{}\": unknown{}", word, meant(nearest_name(word, names)));
 }
 
-// Error for a word outside any option.
 std::string no_option(const CLI::App& command, const std::string& word) {
   if (!word.starts_with("-")) {
-    return fmt::format("unexpected \"{}\"; quote a text of several words", word);
+    return fmt::format("\"{}\": unexpected word; quote a text of several words", word);
   }
   const std::string name = word.substr(0, word.find('='));
-  return fmt::format("unknown option {}{}", name, meant(nearest_name(name, option_names(command))));
+  return fmt::format("{}: unknown option{}", name, meant(nearest_name(name, option_names(command))));
 }
 
-// The parser reads "-temp" as -t with the value "emp"; the user meant --temperature.
+// "-temp" is parsed as -t with the value "emp"; the user meant --temperature.
 std::string long_name_with_one_dash(const CLI::App& command, const std::vector<std::string>& words) {
   const std::vector<std::string> known = option_names(command);
   for (const std::string& word : words) {
@@ -57,12 +56,12 @@ std::string long_name_with_one_dash(const CLI::App& command, const std::vector<s
     const std::string name = "-" + word.substr(0, word.find('='));
     const auto begins = [&](const std::string& option) { return option.starts_with(name); };
     if (std::ranges::any_of(known, begins))
-      return fmt::format("unknown option {}{}", name.substr(1), meant(nearest_name(name, known)));
+      return fmt::format("{}: unknown option{}", name.substr(1), meant(nearest_name(name, known)));
   }
   return "";
 }
 
-// Fixes the grammar of CLI11's messages.
+// Fixes CLI11's grammar.
 std::string plainly(const CLI::ParseError& error) {
   std::string text = error.what();
   for (const auto& [theirs, ours] :
@@ -79,7 +78,7 @@ std::string check_integer(const std::string& text) {
   int64_t value = 0;
   uint64_t large = 0;
   const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  // More digits than both types hold are left to the option's range check.
+  // The option's range check refuses more digits than both types hold.
   const bool integer =
       digits || CLI::detail::lexical_cast(text, value) || CLI::detail::lexical_cast(text, large);
   return integer ? "" : fmt::format("\"{}\" is not an integer", text);
@@ -121,13 +120,13 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error,
     if (!first.starts_with("-")) return no_command(app, first) + see_help(app, words);
     for (const std::string& word : words) {
       if (command_named(app, word) != nullptr)
-        return fmt::format("{0} precedes the subcommand; write lariat {1} {0}", first, word) +
+        return fmt::format("{0}: precedes the subcommand; write lariat {1} {0}", first, word) +
                see_help(app, {word});
     }
     return no_option(app, first) + see_help(app, words);
   }
   std::string what = long_name_with_one_dash(*command, words);
-  // Unknown options are reported before missing ones, as a typo causes both.
+  // Unknown options come before missing ones: a typo causes both.
   if (const auto unknown = app.remaining(true); what.empty() && !unknown.empty()) {
     const auto option =
         std::ranges::find_if(unknown, [](const std::string& word) { return word.starts_with("-"); });

@@ -23,7 +23,6 @@ uint64_t mix(uint64_t sum, uint64_t word) {
   return product ^ (product >> 32);
 }
 
-// Checksum of a sequence of numbers, texts and bytes.
 class Summary {
  public:
   template <class... Numbers>
@@ -44,8 +43,8 @@ class Summary {
   uint64_t sum_ = kStart;
 };
 
-// Adds all fields that shape the computation. Skips the RoPE scaling, since a saved context stores its
-// frequencies; includes local layers' RoPE, whose keys are never re-rotated.
+// Skips the RoPE scaling: a saved context stores its frequencies. Includes local layers' RoPE, whose keys are
+// never re-rotated.
 void add_spec(Summary& summary, const ModelSpec& spec) {
   summary.add_text(spec.family);
   each_field(spec, [&](const auto&... fields) { summary.add(fields...); });

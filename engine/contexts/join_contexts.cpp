@@ -21,12 +21,11 @@ namespace {
 
 struct Part {
   const OpenedContext& context;
-  size_t first = 0;               // first token to keep
-  std::vector<double> positions;  // original positions of all its tokens
+  size_t first = 0;               // first kept token
+  std::vector<double> positions;  // original positions of all tokens
 
   const ContextRecord& record() const { return context.record; }
-  int64_t tokens() const { return std::ssize(record().tokens) - static_cast<int64_t>(first); }  // kept
-  // Number of kept tokens with cached keys and values.
+  int64_t tokens() const { return std::ssize(record().tokens) - static_cast<int64_t>(first); }
   int64_t cached() const { return std::max<int64_t>(record().length - static_cast<int64_t>(first), 0); }
 };
 
@@ -72,7 +71,6 @@ Joint lay_out(std::span<const OpenedContext> contexts, const JoinOptions& option
   return joint;
 }
 
-// Copies keys and values of n tokens: index `from` of a saved context to index `to` of a cache.
 void copy_rows(Session& session, const ContextRecord& record, int64_t from, const KvCache& cache, int64_t to,
                int64_t n) {
   const KvGeometry& geometry = session.pool().geometry();
@@ -159,7 +157,7 @@ JoinOptions parse_join(std::string_view text) {
   }
   if (!known || words.size() > 2)
     throw UsageError(fmt::format(
-        "\"{}\" is no join method; expected rotate, recompute=N (N from 1) or anew, optionally with "
+        "join method \"{}\": unknown; use rotate, recompute=N (N from 1) or anew, optionally with "
         "/bos=drop or /bos=keep",
         text));
   return options;
@@ -175,7 +173,7 @@ SavedContext join_contexts(Session& session, std::span<const std::filesystem::pa
   const Joint joint = lay_out(contexts, options, bos);
   check_length(session.options(), std::ssize(joint.tokens));
   check_memory(session, std::ssize(joint.tokens), 1,
-               fmt::format("a joined context of {}", counted(joint.tokens.size(), "token")));
+               fmt::format("joined context of {}", counted(joint.tokens.size(), "token")));
   if (joint.axes > 1)
     sequence.set_mrope_positions(std::vector<int32_t>(joint.positions.begin(), joint.positions.end()));
   sequence.expect(joint.length());
@@ -194,7 +192,7 @@ SavedContext join_contexts(Session& session, std::span<const std::filesystem::pa
         place(session, cache, joint, part, static_cast<int64_t>(part.first) + again, n);
       });
     }
-    // Prefills the last token of a part if its cache lacks the token.
+    // Prefills a part's last token if it is not cached.
     if (const int64_t rest = part.tokens() - part.cached(); rest > 0 && i + 1 < joint.parts.size())
       read(rest);
   }

@@ -8,9 +8,9 @@
 
 namespace lariat {
 
-// Throws Error if the KV caches of `sequences` sequences of `length` tokens per session exceed the free host
-// memory. The message starts with `what` (an option and its value). Overcommitting systems would kill the
-// program hours later. Device backends report failed allocations themselves.
+// Throws Error, starting with `what` (an option and its value), if the KV caches of `sequences` sequences of
+// `length` tokens per session exceed the free host memory: overcommitting systems would kill the program
+// hours later. Device backends report failed allocations themselves.
 void check_memory(std::span<Session* const> sessions, int64_t length, int64_t sequences,
                   const std::string& what);
 inline void check_memory(Session& session, int64_t length, int64_t sequences, const std::string& what) {
@@ -20,14 +20,13 @@ inline void check_memory(Session& session, int64_t length, int64_t sequences, co
 
 bool fits_memory(Session& session, int64_t length, int64_t sequences);
 
-// Throws Error if weights converted at load exceed the free memory: a requested format other than the
-// checkpoint's, or a quantized checkpoint. Other weights are memory-mapped, but every token reads all of
-// them: they must fit into RAM, which is checked before any read. checkpoint: null means floats.
+// Throws Error if the weights exceed memory. Weights converted at load (to another format, or from a
+// quantized checkpoint) need free memory. Memory-mapped weights must fit into RAM: every token reads them.
+// checkpoint: null means floats.
 void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requested, const Backend& backend,
                          const Tensors* checkpoint = nullptr);
 
-// Number of sequences of `length` tokens, from 1 to `wanted`, with caches of at most a quarter of the free
-// memory.
+// Number of sequences of `length` tokens, 1 to `wanted`, that fit into a quarter of the free memory.
 int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted);
 
 }  // namespace lariat

@@ -36,13 +36,12 @@ ContextIdentity identity_of(const Session& session, const Sequence& sequence) {
   return identity;
 }
 
-// Description of a scaling for people.
 std::string describe(const RopeScaling& rope) {
   return fmt::format("{}, factor {}, theta {}, original context {}", name_of(rope.type), rope.factor,
                      rope.theta, rope.original_ctx);
 }
 
-// Clears a page from position `filled` on: these values belong to no token.
+// Clears a page from position `filled` on.
 void clear_rest(std::span<std::byte> page, const KvGeometry& geometry, int64_t filled) {
   const auto n = static_cast<size_t>(kKvPage - filled);
   for (const KvLayer& layer : geometry.layers) {
@@ -59,7 +58,6 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-// All fields except the identity.
 ContextRecord record_of(const Sequence& sequence, std::span<const int32_t> tokens) {
   const KvCache& cache = sequence.cache();
   return {{},
@@ -73,7 +71,7 @@ ContextRecord record_of(const Sequence& sequence, std::span<const int32_t> token
           sequence.positions().stretch()};
 }
 
-// Copies the page of positions from `first` on; zeros for a dropped page.
+// Copies the page of positions from `first` on; a dropped page is zeros.
 void copy_page(Session& session, const KvCache& cache, int64_t first, std::span<std::byte> page) {
   void* const held = cache.pages()[first / kKvPage];
   if (held != nullptr) session.backend().copy_out(page.data(), held, page.size());
@@ -90,9 +88,9 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
     throw Error(fmt::format("{}: {} tokens for a cache of {}; pass the cached tokens", file.string(),
                             tokens.size(), cache.length()));
   if (!cache.consistent())
-    throw Error(
-        file.string() +
-        ": a stale cache cannot be saved; its keys have several RoPE frequencies; use a consistent cache");
+    throw Error(file.string() +
+                ": a stale cache cannot be saved, as its keys have several RoPE frequencies; use "
+                "`rope_cache` consistent");
   ContextRecord record = record_of(sequence, tokens);
   record.identity = identity_of(session, sequence);
   record.scaling = describe(sequence.rope());
@@ -140,7 +138,7 @@ SavedContext load_context(Session& session, const std::filesystem::path& file, c
   KvCache::Contents contents{{}, record.length, std::move(record.frequencies)};
   const auto is_zero = [](std::byte byte) { return byte == std::byte{}; };
   for (size_t at = 0; at < record.pages.size(); at += page_bytes) {
-    // Only a position method drops pages; dropped pages are zeros in the file.
+    // Dropped pages are zeros; only a position method drops pages.
     if (!record.identity.method.empty() &&
         std::ranges::all_of(record.pages.subspan(at, page_bytes), is_zero)) {
       contents.pages.emplace_back();

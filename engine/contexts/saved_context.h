@@ -9,8 +9,8 @@
 #include "engine/contexts/saved_context_file.h"
 #include "engine/runtime/session.h"
 
-// Saves a sequence's KV cache with the RoPE frequencies of its keys. A session with another scaling
-// re-rotates the keys; exactness: docs/saved-contexts.md.
+// Saves a sequence's KV cache with the RoPE frequencies of its keys, which a session with another scaling
+// re-rotates: docs/saved-contexts.md.
 namespace lariat {
 
 struct SavedContext {
@@ -19,27 +19,25 @@ struct SavedContext {
   std::string note{};           // written by the caller
 };
 
-// Saves the cache of a sequence and its tokens: sequence.length() of them, or one more (the last token of a
-// text that filled its context). The file is flushed and replaced as a whole (AtomicFile); on failure the old
-// file is kept. note: valid UTF-8, returned on loading. Throws Error with the file; also for a stale cache
-// and for random weights.
+// Saves a cache and its tokens: sequence.length() of them, or one more (the last token of a text that filled
+// its context). The file is flushed and replaced as a whole (AtomicFile). note: valid UTF-8. Throws Error
+// with the file, also for a stale cache and for random weights.
 void save_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens,
                   const std::filesystem::path& file, const std::string& note = {});
 
-// Loads a saved sequence. In host memory its pages are memory-mapped copy-on-write, so the file never
-// changes. Keys are re-rotated if the scaling has other RoPE frequencies (Session::restore). Throws Error,
-// naming the file, if it is damaged, longer than max_ctx, or from another model, tokenizer, dtype (weights,
-// keys, values) or position method.
+// Loads a saved sequence. Pages in host memory are memory-mapped copy-on-write: the file never changes.
+// Throws Error naming the file if it is damaged, longer than max_ctx, or from another model, tokenizer, dtype
+// (weights, keys, values) or position method.
 SavedContext load_context(Session& session, const std::filesystem::path& file,
                           const SequenceOptions& own = {});
 
-// Contents of a file. The pages are part of `bytes`.
+// Contents of a file; its pages lie in `bytes`.
 struct OpenedContext {
   std::filesystem::path file;
   std::shared_ptr<void> bytes;
   ContextRecord record;
 };
-// Opens a file with the checks of load_context for `sequence`.
+// Opens a file with the checks of load_context.
 OpenedContext open_context(Session& session, const Sequence& sequence, const std::filesystem::path& file);
 
 }  // namespace lariat

@@ -42,7 +42,6 @@ std::vector<StoredTensor> parse(std::span<const std::byte> bytes, const std::fil
   }
 }
 
-// Header and tensors of a file.
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, const std::filesystem::path& file) : file_(file) {
@@ -142,8 +141,8 @@ ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
   return saved;
 }
 
-// Returns the number of rows of an I32 tensor [n] (columns = 1) or [n, columns]. Checks the shape before any
-// allocation: a shape with a 0 may claim any other size without a byte in the file.
+// Number of rows of an I32 tensor [n] (columns = 1) or [n, columns]. Checks the shape before any allocation:
+// a shape with a 0 may claim any other size without a byte in the file.
 int64_t rows_of(const Reader& file, const std::string& name, int64_t columns) {
   const StoredTensor& tensor = file.tensor(name);
   const int64_t rows = static_cast<int64_t>(tensor.bytes / sizeof(int32_t)) / columns;
@@ -154,7 +153,7 @@ int64_t rows_of(const Reader& file, const std::string& name, int64_t columns) {
   return rows;
 }
 
-// Checks each tensor against context_tensors. Returns the address of the first one.
+// Returns the first tensor's address.
 const std::byte* check_tensors(const Reader& file, const std::vector<NamedShape>& wanted) {
   const std::byte* begin = nullptr;
   size_t offset = 0;
@@ -211,8 +210,9 @@ std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const Contex
                                         const std::filesystem::path& file) {
   const int64_t n_pages = ceil_div(record.length, kKvPage);
   if (static_cast<size_t>(n_pages) > kMaxTensors / (4 * geometry.layers.size()))
-    throw Error(fmt::format("{}: {} tokens of {} layers exceed the limit of a saved context", file.string(),
-                            record.length, geometry.layers.size()));
+    throw Error(
+        fmt::format("{}: {} tokens of {} layers exceed the limit of a saved context; save a shorter one",
+                    file.string(), record.length, geometry.layers.size()));
   std::vector<NamedShape> tensors;
   for (int64_t page = 0; page < n_pages; ++page) {
     for (size_t i = 0; i < geometry.layers.size(); ++i) {
@@ -256,7 +256,7 @@ ContextRecord parse_saved_context(std::span<const std::byte> bytes, const std::f
   record.note = reader.text_or_none("note");
   if (!record.identity.method.empty()) record.stretch = reader.stretch();
   record.length = reader.number("length", kMaxLength);
-  // Sizes of the file's tensors are bounded by the file.
+  // The file bounds the sizes of its tensors.
   const int64_t tokens = rows_of(reader, "tokens", 1);
   if (tokens != record.length && tokens - 1 != record.length)
     reader.damaged("the number of tokens differs from its header");

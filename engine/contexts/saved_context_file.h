@@ -11,19 +11,18 @@
 #include "models/rope.h"
 #include "models/safetensors.h"
 
-// The file of a saved context: docs/saved-contexts.md.
+// docs/saved-contexts.md describes the file.
 namespace lariat {
 
-// Properties on which a file and the loading session must agree.
+// A file and the loading session must agree on these properties.
 struct ContextIdentity {
-  std::string model, tokenizer;       // engine/contexts/fingerprint.h
+  std::string model, tokenizer;       // fingerprints
   std::string weights, keys, values;  // dtypes
-  std::string rope;                   // number of rotated pairs, and interleaved or half-split
+  std::string rope;                   // number of rotated pairs; interleaved or half-split
   std::string method{};               // PositionMethod::name
   bool operator==(const ContextIdentity&) const = default;
 };
 
-// Contents of a saved context.
 struct ContextRecord {
   ContextIdentity identity;
   std::string scaling;   // for people
@@ -31,32 +30,29 @@ struct ContextRecord {
   RopeFrequencies frequencies;
   int64_t length = 0;                   // of the cache
   std::vector<int32_t> tokens, placed;  // see SavedContext::tokens, SequencePositions::mrope
-  std::string note;                     // SavedContext::note
-  double stretch = 1;                   // Sequence::stretch
-  // Contiguous pages of a loaded file.
+  std::string note;
+  double stretch = 1;  // Sequence::stretch
+  // Contiguous pages.
   std::span<const std::byte> pages{};
 };
 
 std::map<std::string, std::string> context_metadata(const ContextRecord& record);
-// The file's tensors in order: pages in the layout of KvPool, inv_freq, attention_factor, checksums, tokens
-// and positions. Throws Error, naming `file`, if the file would have too many tensors.
+// Tensors in file order. Throws Error if there are too many.
 std::vector<NamedShape> context_tensors(const KvGeometry& geometry, const ContextRecord& record,
                                         const std::filesystem::path& file);
-// Checksum of everything except the pages and their checksums.
+// Covers everything but the pages and their checksums.
 uint64_t context_checksum(const ContextRecord& record);
 
-// Requirements of a session on a file.
 struct ContextExpectations {
   ContextIdentity identity;
   const KvGeometry& geometry;
-  size_t n_frequencies = 0;  // size of inv_freq
+  size_t n_frequencies = 0;
   int64_t vocab_size = 0;
   int64_t max_ctx = 0;     // 0: no limit
   bool has_mrope = false;  // else M-RoPE positions are an error
 };
 
-// Throws Error, naming `file`, if it is damaged, belongs to another model or exceeds max_ctx. Reads the whole
-// file: every page has a checksum.
+// Throws Error, naming `file`, if it is damaged, belongs to another model or exceeds max_ctx.
 ContextRecord parse_saved_context(std::span<const std::byte> bytes, const std::filesystem::path& file,
                                   const ContextExpectations& expected);
 

@@ -58,7 +58,7 @@ Column parse_column(std::string_view name) {
   const bool own = column.scaling == "none" || column.scaling == "model";
   if (!own && !find_rope_type(column.scaling)) {
     throw UsageError(
-        fmt::format("`scalings` {}: expected a scaling ({}, model), a position method ({}), or both as "
+        fmt::format("`scalings` {}: unknown; use a scaling ({}, model), a position method ({}), or both as "
                     "METHOD+SCALING",
                     name, known_scalings(", "), known_position_methods(", ")));
   }

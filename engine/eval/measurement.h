@@ -14,8 +14,7 @@
 
 #include "engine/eval/needles.h"
 
-// The types of a measurement: a Plan lists the measurements, each Record holds one result.
-// measurement_json.cpp is their schema in logs and reports.
+// A Plan lists the measurements, a Record holds one result. measurement_json.cpp is their schema.
 namespace lariat {
 
 template <class T>
@@ -25,35 +24,34 @@ void sort_unique(std::vector<T>& values) {
 }
 
 // A table column: a RoPE scaling ("model": from config.json), a position method, or both, and whether cached
-// keys stay stale when the scale changes. Options, results and tables use the same names: "yarn",
-// "dca/chunk=6144", "dca+yarn", "dynamic-yarn stale".
+// keys stay stale. Names: "yarn", "dca/chunk=6144", "dca+yarn", "dynamic-yarn stale".
 struct Column {
   std::string scaling = "none";
   std::string method{};  // syntax of parse_position_method; empty: none
   bool stale = false;
 
   Column() = default;
-  // Parses a name from results: text without a known method is a scaling.
+  // Parses a name; text without a known method is a scaling.
   template <std::convertible_to<std::string_view> Text>
   Column(const Text& name) {  // NOLINT(google-explicit-constructor): a name is a column
     read(name);
   }
   std::string name() const;
-  Column fresh() const;                             // the same column without stale keys
+  Column fresh() const;                             // without stale keys
   auto operator<=>(const Column&) const = default;  // NOLINT(modernize-use-nullptr): false positive on <=>
 
  private:
   void read(std::string_view name);
 };
-// Parses a name from the command line. Throws UsageError for an unknown scaling or method.
+// Throws UsageError for an unknown scaling.
 Column parse_column(std::string_view name);
 
-// Measurement kinds. kLosses: one part of an interrupted measurement. Sweep units use the first four.
+// kLosses: one part of an interrupted measurement. Sweep units use the first four.
 enum class Kind { kGrowing, kPasskey, kPerplexity, kSpeed, kLosses };
 std::string_view name_of(Kind kind);
 std::optional<Kind> find_kind(std::string_view name);
 
-// One measurement of a sweep; a passkey unit produces one record per depth.
+// A passkey unit produces one record per depth.
 struct Unit {
   Kind kind;
   Column column;
@@ -63,10 +61,10 @@ struct Unit {
 
 // --- records ---
 
-// Accumulated losses of scored tokens: -ln p(token | preceding tokens of its window), in nats.
+// Sums of -ln p(token | preceding tokens of its window), in nats.
 struct LossSum {
-  int64_t tokens = 0;           // n
-  double nll = 0, squares = 0;  // sums of losses and of squared losses
+  int64_t tokens = 0;
+  double nll = 0, squares = 0;  // of losses and of squared losses
 
   void add(double loss);
   double mean() const { return nll / static_cast<double>(tokens); }
@@ -86,7 +84,7 @@ struct PositionLoss {
   int64_t from = 0, to = 0, tokens = 0;
   double loss = NAN, error = NAN;
 };
-// Losses of all windows; NaN if a loss is not finite.
+// NaN if a loss is not finite.
 inline constexpr size_t kMostBlocks = 512;
 struct Loss {
   std::optional<int64_t> stride{};
@@ -99,7 +97,7 @@ struct Growing : Loss {
   std::optional<double> factor{};                 // static scalings with a factor > 1
   std::optional<int64_t> text_tokens{}, holds{};  // text tokens: all; per context
 };
-// All trials at one depth, or the answer of a single trial.
+// All trials at one depth, or one trial's answer.
 struct Retrieval {
   double depth = 0;
   std::optional<NeedleTask> task{};
@@ -120,7 +118,7 @@ struct LossPart {
   std::vector<double> losses{};
 };
 
-// Measured times and throughput; unset for a result copied from an equal column.
+// Times and throughput; unset: copied from an equal column.
 struct Timing {
   std::optional<double> seconds{}, prefill_tok_s{}, decode_tok_s{}, rerotation_s{};
 };
@@ -148,7 +146,7 @@ struct TextFile {
   std::optional<std::string> fingerprint{};
 };
 
-// Header of a log: all settings that the results depend on.
+// Header of a log: the settings that the results depend on.
 struct Plan {
   struct Model {
     std::string name, fingerprint, texts;  // folder or GGUF file; checksums: weights, texts
@@ -207,11 +205,11 @@ struct Plan {
   Shard shard{};
   nlohmann::ordered_json methods = nlohmann::ordered_json::object();  // method -> all settings
 
-  // All units, most informative first: growing contexts; passkeys and perplexities by falling length;
-  // throughput. All columns of a unit run before the next unit.
+  // Most informative first: growing contexts; passkeys and perplexities by falling length; throughput. All
+  // columns of a unit run before the next unit.
   std::vector<Unit> units() const;
   bool covers(const Record& record) const;  // column, length, depth, task and trial are planned
-  // Settings that the record's result depends on. Equal identities mean equal measurements.
+  // Equal identities mean equal measurements.
   nlohmann::ordered_json identity(const Record& record) const;
   void join(const Plan& other);  // merges columns, lengths, depths, tasks and measurement kinds
 };
@@ -222,7 +220,6 @@ struct PositionRange {
   std::string name() const { return (from > 0 ? std::to_string(from) + "–" : "up to ") + std::to_string(to); }
 };
 
-// Display settings of tables and figures.
 struct View {
   std::optional<Column> relative_to{};  // adds figures of ratios to this column
   std::vector<PositionRange> ranges{};  // growing context; empty: growing_ranges()'s default
@@ -234,12 +231,12 @@ struct Measurements {
   View view{};
 
   std::set<std::string> keys() const;
-  // Returns the units without a record, or with missing depths.
+  // Units without a record, or with missing depths.
   std::vector<Unit> missing(std::vector<Unit> units) const;
   bool complete() const { return missing(plan.units()).empty(); }  // of all shards
 };
 
-// Settings of a record as printed in tables, CSV files and reports.
+// A record's settings as printed.
 struct Labels {
   std::string model;
   std::optional<std::string> weights;
@@ -262,11 +259,11 @@ nlohmann::ordered_json to_json(const Plan& plan);
 nlohmann::ordered_json to_json(const Record& record);
 nlohmann::ordered_json to_json(const Unit& unit);
 nlohmann::ordered_json to_json(const Labels& labels);
-nlohmann::ordered_json labelled(const Plan& plan, const Record& record);  // record plus labels
-// Throw Error naming `where` and the member that is missing or out of range. A plan has at most 10,000 cells.
+nlohmann::ordered_json labelled(const Plan& plan, const Record& record);
+// Throw Error naming `where` and a missing or invalid member.
 Plan plan_from_json(const nlohmann::ordered_json& json, const std::string& where);
 Record record_from_json(const nlohmann::ordered_json& json, const std::string& where);
-// Compares two records, ignoring their timing.
+// Ignores timing.
 bool same_result(Record a, Record b);
 
 }  // namespace lariat

@@ -1,4 +1,4 @@
-// JSON schema of logs and reports: `fields` lists each type's members once, for reading and writing.
+// `fields` lists each type's members once, for reading and writing.
 #include <fmt/format.h>
 
 #include <limits>
@@ -35,7 +35,6 @@ constexpr Bounds bounds_of() {
   return real ? kAnyNumber : Bounds{};
 }
 
-// Reads or writes the members of one JSON object.
 class Fields {
  public:
   Fields(Json& json, bool writes, std::string where, const std::string& path = "")

@@ -30,7 +30,6 @@ constexpr std::string_view kLogStart = "{\"lariat_sweep\":";
   throw Error(file.string() + ": " + what);
 }
 
-// Parses a log line: a plan, or a record of the last plan.
 void parse_line(std::vector<Measurements>& parts, const std::filesystem::path& file, size_t number,
                 std::string_view line) {
   const std::string where = fmt::format("{}: line {}", file.string(), number);
@@ -52,7 +51,7 @@ void parse_line(std::vector<Measurements>& parts, const std::filesystem::path& f
   }
 }
 
-// Indexes the last record by its key and removes a duplicate. Throws Error if the results differ.
+// Drops the last record if it repeats another one. Throws Error if the results differ.
 void add_once(Measurements& log, std::map<std::string, size_t>& known, const std::string& where) {
   const auto [found, is_new] = known.try_emplace(log.records.back().key(), log.records.size() - 1);
   if (is_new) return;
@@ -80,7 +79,6 @@ std::string first_difference(const Json& there, const Json& here) {
                  "); use the same model, text and options, or another file");
 }
 
-// Throws Error unless both plans have the same model and texts.
 void check_same_model(const Plan& there, const Plan& here, const std::filesystem::path& file) {
   const auto texts = [](const Plan& plan, const Plan& other) {
     Plan of{.model = plan.model};
@@ -94,7 +92,7 @@ void check_same_model(const Plan& there, const Plan& here, const std::filesystem
   if (left != right) fail_other(file, left, right);
 }
 
-// Splits a log at its plans. bytes: size up to the end of the last complete line.
+// bytes: size up to the end of the last complete line.
 std::vector<Measurements> parse_parts(std::string_view text, const std::filesystem::path& file,
                                       size_t& bytes) {
   std::vector<Measurements> parts;
@@ -111,7 +109,6 @@ std::vector<Measurements> parse_parts(std::string_view text, const std::filesyst
   return parts;
 }
 
-// Collects the records of all parts that the plan includes.
 Measurements select(const std::vector<Measurements>& parts, const Plan& plan,
                     const std::filesystem::path& file) {
   Measurements log{plan};
@@ -197,7 +194,8 @@ void MeasurementLog::append(const Record& record) {
 // One write() per line: killed processes leave at most one incomplete line, the last.
 void MeasurementLog::write_line(const Json& json) {
   if (const int error = write_all(fd_, json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n")) {
-    fail(file_, std::string("writing failed: ") + std::strerror(error) + "; earlier results are kept");
+    fail(file_, std::string("writing failed: ") + std::strerror(error) +
+                    "; check the space on its disk, earlier results are kept");
   }
 }
 

@@ -17,28 +17,27 @@ namespace lariat {
 //   {"kind":"speed","scaling":"yarn","length":1024,"cache_bytes":...,"timing":{...}}
 //   {"kind":"losses",...}: one part of an interrupted measurement
 //
-// Each line is flushed when its measurement is done. Extending a log appends another plan and keeps all
-// records. Only "timing" depends on the speed of the machine.
+// Each line is flushed. Extending a log appends another plan. Only "timing" depends on the machine's speed.
 
-// Returns whether a file starts like a log. Only such files are renamed or replaced.
+// Only files that start like a log are renamed or replaced.
 bool is_measurement_log(const std::filesystem::path& file);
 
-// Reads a log and returns the records that its last plan includes. Drops an incomplete last line, which a
-// killed process leaves. A repeated record counts once. Throws Error naming file and line on other problems.
+// Returns the records that the last plan includes. Drops an incomplete last line, which a killed process
+// leaves. Throws Error naming file and line on other problems.
 Measurements read_log(const std::filesystem::path& file);
 
-// Parses a log in memory; errors name `file`.
+// Same for a log in memory; errors name `file`.
 Measurements parse_log(std::string_view text, const std::filesystem::path& file);
 
-// Merges logs of one model and text: shards, or different columns, lengths, depths, tasks and measurement
-// kinds. Throws Error if other settings differ or a measurement has two results.
+// Merges logs of one model and text, such as shards. Throws Error if other settings differ or a measurement
+// has two results.
 Measurements merge_logs(const std::vector<std::filesystem::path>& files);
 
-// File for the parts of an unfinished measurement (run_log.h).
+// Parts of an unfinished measurement (run_log.h).
 inline std::filesystem::path part_file(const std::filesystem::path& log) { return log.string() + ".part"; }
 
-// Appends to a log file. `resume` keeps an existing log, truncated after its last complete line; contents()
-// returns its records that `plan` includes. Throws Error if the log has another model or text.
+// `resume` keeps an existing log up to its last complete line; contents() then returns the records that
+// `plan` includes. Throws Error for another model or text.
 class MeasurementLog {
  public:
   MeasurementLog(std::filesystem::path file, const Plan& plan, bool resume);

@@ -113,7 +113,7 @@ Needles chain_of_variables(int64_t steps, double depth, NeedleRandom& random) {
   return needles;
 }
 
-// Returns the first run of digits without leading zeros; empty if missing.
+// First run of digits, without leading zeros.
 std::string_view first_integer(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789";
   text.remove_prefix(std::min(text.find_first_of(kDigits), text.size()));

@@ -42,7 +42,6 @@ struct Needles {
 // Portable random numbers: splitmix64 (Steele, Lea, Flood 2014).
 class NeedleRandom {
  public:
-  // Seeds one trial independently of the other trials.
   NeedleRandom(uint64_t seed, int64_t length, double depth, int64_t trial);
   int64_t below(int64_t limit);  // uniform in [0, limit)
 
@@ -54,22 +53,22 @@ class NeedleRandom {
 inline constexpr int64_t kLargestPasskey = 50000;
 // Passkey prompt for a key in [1, kLargestPasskey] at `depth`.
 Needles passkey_needles(int64_t key, double depth);
-// Places one needle at `depth`: for kMultikey the requested one. The other needles are spread evenly, each at
-// a random position of its section. kTracking keeps the chain's order. A passkey is uniform in its range.
+// Places one needle at `depth`: for kMultikey the requested one. The others are spread evenly, each at a
+// random position of its section. kTracking keeps the chain's order.
 Needles make_needles(const NeedleOptions& options, double depth, NeedleRandom random);
 
-// Noun for the needles of a task: "passkeys", "numbers (multikey)".
+// "passkeys", "numbers (multikey)"
 std::string things_of(NeedleTask task);
 
-// Describes the task in one sentence. file: haystack name; "": the noise text.
+// file: haystack name; "": the noise text.
 std::string hidden_in(const NeedleOptions& options, const std::string& file);
 
-// Returns the expected strings that the answer contains. A passkey must equal the answer's first integer,
-// ignoring leading zeros. Other tasks count case-insensitive substrings, as in RULER's string_match_all.
+// Expected strings that the answer contains. A passkey must equal the answer's first integer, without leading
+// zeros. Other tasks match case-insensitive substrings, as RULER's string_match_all.
 std::vector<std::string> found_in(NeedleTask task, std::string_view answer,
                                   const std::vector<std::string>& expected);
 
-// Joins words as an English list: "a", "a and b", "a, b and c".
+// "a", "a and b", "a, b and c"
 std::string joined(const std::vector<std::string>& words);
 
 }  // namespace lariat

@@ -26,7 +26,6 @@ GrowingValue growing_value(const Column& column, const Growing& grown) {
 
 // --- a growing context ---
 
-// Returns the bucket end nearest to `position`.
 int64_t nearest_end(const std::vector<PositionBucket>& buckets, int64_t position) {
   const auto distance = [&](const PositionBucket& bucket) { return std::abs(bucket.to - position); };
   return std::ranges::min_element(buckets, {}, distance)->to;
@@ -34,7 +33,6 @@ int64_t nearest_end(const std::vector<PositionBucket>& buckets, int64_t position
 
 }  // namespace
 
-// Wilson score interval.
 std::pair<double, double> RetrievalValue::interval(double errors) const {
   const auto n = static_cast<double>(trials);
   const double p = share(), z = errors * errors / n, half = errors * std::sqrt((p * (1 - p) + z / 4) / n);

@@ -14,7 +14,7 @@ struct RetrievalValue {
   double found = 0;
   bool in_parts = false;  // task with several answers: a trial may find a fraction
   double share() const { return trials > 0 ? found / static_cast<double>(trials) : 0; }
-  // Wilson interval of the share at `errors` standard errors.
+  // Wilson score interval.
   std::pair<double, double> interval(double errors = 1.96) const;
   RetrievalValue& operator+=(const RetrievalValue& other);
 };
@@ -24,7 +24,7 @@ struct SpeedValue {
   int64_t cache_bytes = 0;
 };
 
-// Losses of a growing context under one scaling, by position.
+// Losses by position.
 struct GrowingValue {
   std::string label;  // "yarn ×4": includes the factor of a static scaling
   std::vector<PositionBucket> positions{};
@@ -32,8 +32,7 @@ struct GrowingValue {
   int64_t text_tokens = 0, holds = 0;
 };
 
-// Results by scaling, length and depth: the input of tables and conclusions. Cells may be missing
-// (interrupted sweep, non-finite loss).
+// Cells may be missing (interrupted sweep, non-finite loss).
 struct SweepTable {
   int64_t original_ctx = 0;
   std::vector<Column> columns;  // or task names of several passkey tasks under one scaling
@@ -54,7 +53,7 @@ struct SweepTable {
 
 SweepTable tabulate(const Measurements& log);
 
-// Returns the cell's value, or nullptr.
+// nullptr: no such cell.
 template <class Cells>
 const typename Cells::mapped_type* find_cell(const Cells& cells, const typename Cells::key_type& key) {
   const auto found = cells.find(key);
@@ -63,10 +62,10 @@ const typename Cells::mapped_type* find_cell(const Cells& cells, const typename 
 
 // --- a growing context ---
 
-// The view's ranges, or three defaults: up to the original length L0, up to 2 * L0, and up to the end. Ranges
-// are rounded to bucket ends; empty if nothing was measured.
+// The view's ranges, by default up to the original length L0, up to 2 * L0 and up to the end, rounded to
+// bucket ends. Empty if nothing was measured.
 std::vector<PositionRange> growing_ranges(const SweepTable& table);
-// Sum of losses in the range; unset: not measured, or not finite.
+// Unset: not measured, or not finite.
 std::optional<LossSum> growing_sum(const SweepTable& table, const Column& column, const PositionRange& range);
 
 // Formats 3 or 4 significant digits, without an exponent below a million.

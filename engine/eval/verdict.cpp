@@ -65,7 +65,7 @@ Gap gap(const LossColumn& a, const LossColumn& b) {
   return result;
 }
 
-// Columns at one point, the best first.
+// Columns at one point, best first.
 template <class Value>
 struct Ranked {
   std::vector<Value> all;
@@ -87,13 +87,12 @@ struct Ranked {
       }
     }
   }
-  // The columns with the best value.
   std::vector<Column> leaders() const {
     std::vector<Column> columns = standing.best;
     std::erase_if(columns, [&](const Column& column) { return find(column).value != all[0].value; });
     return columns;
   }
-  // Columns within noise of the best, with their numbers: ", and yarn (83 %) is within ...".
+  // ", and yarn (83 %) is within ..."
   template <class Text>
   std::string within_noise(const Text& number) const {
     std::vector<std::string> names;
@@ -207,7 +206,6 @@ std::optional<LossColumn> growing_column(const SweepTable& table, const Column& 
   return result;
 }
 
-// Describes the cost of stale keys.
 std::string stale_sentence(const SweepTable& table, const PositionRange& range) {
   std::vector<std::string> parts;
   for (const Column& column : table.growing_columns) {

@@ -7,20 +7,20 @@
 
 // Ranks a sweep's columns and tests whether their differences are statistically significant.
 //
-// Columns are compared at one point: a length, or positions of a growing context. Only columns with a
-// complete result there take part; two are needed. The column with the lowest loss or the largest share
-// leads. Columns that do not differ significantly from the leader, but are better than some other column,
-// share the first place. If the leader differs from no column, no column wins. A difference is shown when its
-// 99 % interval excludes zero: with several columns and points, 95 % intervals would often err.
+// Columns are compared at one point: a length, or positions of a growing context. At least two columns need a
+// complete result there. The column with the lowest loss or the largest share leads. Columns that do not
+// differ significantly from the leader, but are better than some other column, share the first place. If the
+// leader differs from no column, no column wins. A difference is shown when its 99 % interval excludes zero:
+// over several columns and points, 95 % intervals would often err.
 //
-// Losses are compared by the mean paired difference on the same tokens. Its standard error comes from sums
-// over blocks of consecutive tokens: neighbouring tokens are not independent, and the text's difficulty
-// cancels. Without blocks in the log, the errors of both columns add up as for independent texts. Shares are
-// compared by Newcombe's interval from both Wilson intervals (Newcombe 1998, method 10). A partially correct
-// trial counts as its fraction, which makes the interval conservative.
+// Losses are compared by the mean paired difference on the same tokens, in which the text's difficulty
+// cancels. Its standard error comes from sums over blocks of tokens, as neighbouring tokens are not
+// independent. Without blocks, both errors add up as for independent texts. Shares are compared by Newcombe's
+// interval from both Wilson intervals (Newcombe 1998, method 10). A partially correct trial counts as its
+// fraction, which makes the interval conservative.
 namespace lariat {
 
-// Sums token losses into at most 512 blocks of consecutive tokens; NaN: no token of the block was scored.
+// Loss sums of at most 512 blocks of consecutive tokens; NaN: no token was scored.
 std::vector<double> block_sums(const std::vector<float>& losses);
 
 struct Gap {
@@ -30,9 +30,9 @@ struct Gap {
 };
 Gap gap(const RetrievalValue& a, const RetrievalValue& b);  // a's share minus b's
 
-// Ranking of the columns at one point.
+// Ranking at one point.
 struct Standing {
-  std::vector<Column> best;       // in table order; empty: no column is shown to be worse
+  std::vector<Column> best;       // in table order; empty: no column wins
   std::vector<Column> undecided;  // neither worse than `best` nor better than any column
   std::vector<Column> missing;    // columns without a complete result
   std::string sentence;           // "" with fewer than two columns
@@ -41,7 +41,7 @@ Standing by_perplexity(const SweepTable& table, int64_t length);
 Standing by_retrieval(const SweepTable& table, int64_t length);
 Standing by_growing(const SweepTable& table, const PositionRange& range);
 
-// Difference of column b from column a at one point: in mean loss (nats) or in the share found.
+// Difference of b from a: in mean loss (nats) or in the share found.
 struct Difference {
   Kind kind;
   Column a, b;
@@ -49,15 +49,15 @@ struct Difference {
   std::optional<PositionRange> range;  // growing contexts only
   Gap gap;
 };
-// All pairs of columns with complete results, at each length or in a range of a growing context.
+// All pairs of columns with complete results.
 std::vector<Difference> differences(const SweepTable& table);
 std::vector<Difference> growing_differences(const SweepTable& table, const PositionRange& range);
 // "-4.8 % ± 0.5 %", "9.13 ± 0.31 times" or "-12 points"; an asterisk marks significance.
 std::string text_of(const Difference& difference);
 
-// Conclusions of a sweep: one sentence per length and measurement, and for the growing context. The last
-// sentence summarizes all lengths beyond the original, if columns were compared at one.
+// One sentence per length and measurement, and for the growing context. The last one summarizes all lengths
+// beyond the original, if columns were compared there.
 std::vector<std::string> conclusions(const SweepTable& table);
-inline constexpr std::string_view kOverall = "Beyond the original";  // start of the last sentence
+inline constexpr std::string_view kOverall = "Beyond the original";  // start of that sentence
 
 }  // namespace lariat

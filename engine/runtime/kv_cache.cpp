@@ -17,7 +17,7 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
     if (attention.latent) {
       if (v_dtype == DType::kQ8) {
         throw UsageError(
-            "q8 values: latent attention stores keys and values in one row, and keys cannot be q8; use "
+            "`kv_dtype` v=q8: latent attention stores values with the keys, which cannot be q8; use "
             "`kv_dtype` f16");
       }
       geometry_.add_latent_layer(attention.head_dim, k_dtype);
@@ -79,7 +79,6 @@ bool KvCache::has_room(int64_t positions) const {
          std::all_of(first, pages_.end(), [](const auto& page) { return page.use_count() == 1; });
 }
 
-// Copies the pages of [first, last) that another cache shares.
 void KvCache::own_pages(size_t first, size_t last) {
   for (size_t i = first; i < last; ++i) {
     if (pages_[i].use_count() <= 1) continue;

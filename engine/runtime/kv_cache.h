@@ -10,21 +10,19 @@
 
 namespace lariat {
 
-// Thrown when a sequence would exceed SessionOptions::max_ctx.
 struct ContextFull : Error {
   explicit ContextFull(const std::string& what) : Error(what + "; shorten the prompt or raise `max_ctx`") {}
 };
 
-// Allocates the pages of a session's caches and defines their geometry (KvGeometry). Must outlive the caches.
+// Allocates the pages of a session's caches. Must outlive the caches.
 class KvPool {
  public:
   // second_keys: reserve memory for a second rotation of each rotated key (KvLayer).
   KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys = false);
-  KvPool(const KvPool&) = delete;  // pages hold a reference to the pool
+  KvPool(const KvPool&) = delete;  // pages refer to the pool
   KvPool& operator=(const KvPool&) = delete;
 
-  // One page, freed with the last cache that holds it. Its memory belongs to the backend or to `owner` (a
-  // mapped file).
+  // Freed with the last cache that holds it. Its memory belongs to the backend or to `owner` (a mapped file).
   class Page {
    public:
     Page(KvPool& pool, Buffer memory);
@@ -43,11 +41,11 @@ class KvPool {
   std::shared_ptr<Page> allocate();  // throws Error when the backend is out of memory
 
   const KvGeometry& geometry() const { return geometry_; }
-  // Layers whose keys use the sequence's RoPE frequencies, rather than a local RoPE or none.
+  // Layers that use the sequence's RoPE frequencies, rather than a local RoPE or none.
   std::span<const KvLayer> rotated_layers() const { return rotated_layers_; }
   std::span<const uint8_t> mrope_axes() const { return mrope_axes_; }  // ModelSpec::mrope_axes
   Backend& backend() const { return backend_; }
-  int64_t pages() const { return pages_; }  // in use, pages in mapped files included
+  int64_t pages() const { return pages_; }  // in use, including mapped files
   size_t bytes() const { return static_cast<size_t>(pages_) * geometry_.page_bytes; }
   size_t k_bytes_per_position() const { return k_bytes_; }  // sum over all layers
   size_t v_bytes_per_position() const { return v_bytes_; }
@@ -61,10 +59,9 @@ class KvPool {
   int64_t pages_ = 0;
 };
 
-// Number and cost of the re-rotations of a cache's keys.
 struct RerotationStats {
-  int64_t count = 0;      // re-rotations of the whole cache
-  int64_t positions = 0;  // positions rewritten, summed over re-rotations
+  int64_t count = 0;      // of the whole cache
+  int64_t positions = 0;  // rewritten, summed over re-rotations
   double seconds = 0;
 };
 
@@ -75,37 +72,37 @@ struct KeyPositions {
   KeyRotation::Angles second_from{}, second_to{};
 };
 
-// The paged KV cache of one sequence, which stores the RoPE frequencies of its keys. Caches may share pages
-// of kKvPage positions; a shared page is copied before it is written.
+// The paged KV cache of one sequence, with the RoPE frequencies of its keys. Caches may share pages of
+// kKvPage positions; a shared page is copied before it is written.
 class KvCache {
  public:
   KvCache(KvPool& pool, RopeFrequencies frequencies);
 
   KvPool& pool() const { return *pool_; }
-  int64_t length() const { return length_; }            // number of cached positions
-  void* const* pages() const { return table_.data(); }  // as in StepSequence
+  int64_t length() const { return length_; }
+  void* const* pages() const { return table_.data(); }
   const RopeFrequencies& frequencies() const { return frequencies_; }
-  // Whether all cached keys are rotated with frequencies(); false in a stale cache after a change.
+  // Whether all cached keys are rotated with frequencies(); a stale cache's are not.
   bool consistent() const { return consistent_; }
   const RerotationStats& rerotations() const { return stats_; }
-  // Bytes of all pages, shared pages included.
+  // Includes shared pages.
   size_t bytes() const;
 
-  // Allocates pages up to `positions`; pages from length() on become exclusive. Throws Error with the
-  // required and used memory, and leaves the cached keys and values unchanged.
+  // Allocates pages up to `positions`; pages from length() on become exclusive. If it throws Error, cached
+  // keys and values are unchanged.
   void reserve(int64_t positions);
-  // Returns false if a page of positions [first, last) was dropped.
+  // Whether no page of positions [first, last) was dropped.
   bool holds(int64_t first, int64_t last) const;
-  // Returns true if reserve(positions) would neither allocate nor copy a page.
+  // Whether reserve(positions) would neither allocate nor copy a page.
   bool has_room(int64_t positions) const;
 
   void advance(int64_t n) { length_ += n; }  // marks n positions after length() as written
-  // Removes the positions from `length` on and keeps their pages.
+  // Removes positions from `length` on; keeps their pages.
   void truncate(int64_t length);
-  // Replaces this cache by the first `length` positions of `from`, sharing pages.
+  // Replaces this cache by a prefix of `from`, sharing pages.
   void share_prefix(const KvCache& from, int64_t length);
-  // Frees pages that lie inside [first, last). No later key range may reach these positions; re-rotating,
-  // saving and sharing skip the dropped pages.
+  // Frees pages inside [first, last). No later key range may reach these positions; re-rotating, saving and
+  // sharing skip dropped pages.
   void drop(int64_t first, int64_t last);
   // Pages for `length` positions (null: dropped) and the RoPE frequencies of their keys.
   struct Contents {
@@ -131,7 +128,7 @@ class KvCache {
 };
 
 // Sets the RoPE frequencies of each cache. rerotate: re-rotate all cached keys in place, in one backend call;
-// false: keep them (a stale cache). A change of attention_factor alone moves no key. positions: one entry per
+// false: keep them (a stale cache). A change of attention_factor alone moves no key. positions: one per
 // cache, or empty. Throws Error if copying shared pages runs out of memory.
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,

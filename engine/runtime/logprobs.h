@@ -11,14 +11,14 @@ struct TokenLogprob {
   double logprob;  // ln p
 };
 
-// Log-probability of one token under a row of logits.
+// Score of one token under a row of logits.
 struct TokenScore {
   double logprob = 0;             // ln p; NaN if a logit is NaN or +inf
   bool likeliest = false;         // argmax; ties: the smallest id
   std::vector<TokenLogprob> top;  // the top N tokens, by falling logit
 };
 
-// Host copy of one row of logits, f32 [1, vocab]: ln p = logit - ln sum exp, in double.
+// Host copy of a row of logits, f32 [1, vocab]: ln p = logit - ln sum exp, in double.
 class Logprobs {
  public:
   Logprobs(Backend& backend, const Matrix& logits, int64_t top);

@@ -14,8 +14,8 @@ double& Lookup::hit_rate(int64_t guess) {
   return hit_rates_[static_cast<size_t>(std::min(matched_ + guess, kLongestSuffix)) - 1];
 }
 
-// Compares the candidates with the tokens that followed. Candidates cost nothing until a step verifies them,
-// so that hit rates recover without a trial.
+// Compares the candidates with the tokens that followed. Unverified candidates cost nothing, so hit rates
+// recover without a trial.
 void Lookup::learn(std::span<const int32_t> text) {
   constexpr double kWeight = 0.125;  // of the latest guess in an average
   const auto followed = text.subspan(static_cast<size_t>(length_));

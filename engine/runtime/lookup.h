@@ -6,16 +6,16 @@
 
 namespace lariat {
 
-// Prompt lookup decoding: guesses the tokens that followed the latest earlier occurrence of the text's
-// longest suffix, of up to 8 tokens.
+// Prompt lookup decoding: guesses the tokens after the latest earlier occurrence of the text's longest
+// suffix, of up to 8 tokens.
 class Lookup {
  public:
   static constexpr int64_t kMostGuesses = 7;
 
   Lookup();
-  // Returns up to `most` guesses of the tokens after `text`, which contains the text of the last call.
-  // row_cost: cost of verifying a guess, as a share of the decode step that a right guess saves. A guess with
-  // a smaller hit rate is left out.
+  // Guesses up to `most` tokens after `text`, which contains the text of the last call. row_cost: cost of
+  // verifying a guess, as a share of the decode step that a right guess saves. Skips guesses with a smaller
+  // hit rate.
   std::vector<int32_t> guess(std::span<const int32_t> text, int64_t most, double row_cost);
 
  private:
@@ -24,9 +24,9 @@ class Lookup {
   void learn(std::span<const int32_t> text);
   double& hit_rate(int64_t guess);
 
-  // Shares of right guesses after suffixes of 1 to 8 tokens: moving averages.
+  // Moving averages after suffixes of 1 to 8 tokens.
   std::array<double, kLongestSuffix> hit_rates_{};
-  std::vector<int32_t> candidates_{};  // the last kMostGuesses guesses, returned or left out
+  std::vector<int32_t> candidates_{};  // the last kMostGuesses guesses
   int64_t matched_ = 0, length_ = 0;   // lengths of the suffix and of the text before the candidates
 };
 

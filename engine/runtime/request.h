@@ -12,14 +12,13 @@
 
 namespace lariat {
 
-// Sampling settings and stopping criteria of one text.
 struct GenerateOptions {
   int64_t max_new_tokens = 128;    // 0: prefill only, for the prompt's logits
-  std::vector<int32_t> eos_ids{};  // stop tokens; empty: none (--ignore-eos)
+  std::vector<int32_t> eos_ids{};  // empty: none (--ignore-eos)
   SamplerOptions sampler{};
-  std::optional<int64_t> logprobs{};  // number of top tokens in Generation::logprobs; unset: no logprobs
-  int64_t lookup = 0;             // prompt lookup: most guesses per step, up to Lookup::kMostGuesses; 0: off
-  bool allow_non_finite = false;  // measurements: sample some token even if no logit is finite
+  std::optional<int64_t> logprobs{};  // number of top tokens; unset: no logprobs
+  int64_t lookup = 0;                 // most guesses per step, up to Lookup::kMostGuesses; 0: off
+  bool allow_non_finite = false;      // sample some token even if no logit is finite
   const std::atomic<bool>* interrupted = nullptr;  // checked after every chunk and token (Ctrl-C)
 };
 
@@ -31,30 +30,29 @@ inline const char* name_of(StopReason reason) {
 
 struct Generation {
   std::vector<int32_t> tokens;       // new tokens, without the final EOS
-  std::vector<TokenScore> logprobs;  // one per new token if requested, before penalty and sampling
+  std::vector<TokenScore> logprobs;  // one per new token, before penalty and sampling
   StopReason stop_reason = StopReason::kLength;
   double prefill_seconds = 0, decode_seconds = 0;
-  int64_t decode_steps = 0;            // tokens drawn after the first, an ending eos included
+  int64_t decode_steps = 0;            // tokens drawn after the first, including an EOS
   int64_t proposed = 0, accepted = 0;  // guesses of GenerateOptions::lookup
 };
 
 // One text to continue. Callbacks may add requests.
 struct Request {
-  std::vector<int32_t> tokens{};       // the whole text; tokens missing in the sequence are prefilled
-  Sequence* sequence = nullptr;        // holds the first tokens, and finally all of them
-  const Sequence* prefix = nullptr;    // used without a sequence: fork this one, or else create one
+  std::vector<int32_t> tokens{};       // the whole text; missing tokens are prefilled
+  Sequence* sequence = nullptr;        // holds the first tokens, finally all
+  const Sequence* prefix = nullptr;    // without a sequence: fork this one, else create one
   SequenceOptions sequence_options{};  // for a created sequence
   GenerateOptions options{};
   std::function<bool(int32_t token)> on_token{};  // called per new token; false ends the text
   std::function<void(Generation result)> on_end{};
-  int64_t logits_from = Prompt::kLastToken;  // index of the first prompt token with requested logits
-  // Called with slices of the requested logits: rows [first, first + logits.rows) of the text.
+  int64_t logits_from = Prompt::kLastToken;  // first prompt token with requested logits
+  // Receives slices of the requested logits: rows [first, first + logits.rows) of the text.
   std::function<void(int64_t first, const Matrix& logits)> on_logits{};
 
   int64_t held() const { return sequence ? sequence->length() : prefix ? prefix->length() : 0; }
 };
 
-// Length of the common prefix of a and b.
 inline int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   return std::ranges::mismatch(a, b).in1 - a.begin();
 }

@@ -6,9 +6,9 @@
 namespace lariat {
 namespace {
 
-// Cost of one more row of a decode step, as a share of a step of one row, for a sequence of `length` tokens.
-// Each row reads the keys and values; rows share the weights, except experts. The shares of weights are
-// measured on two cores: 0.01 to 0.05 for floats, which wait for memory, 0.1 to 0.3 for quantized weights.
+// Cost of one more row of a decode step, as a share of a step of one row. Each row reads the keys and values;
+// rows share the weights, except experts. The shares of weights are measured on two cores: 0.01 to 0.05 for
+// floats, which wait for memory, 0.1 to 0.3 for quantized weights.
 double row_cost(const Session& session, int64_t length) {
   const Weights& weights = session.model().weights;
   const KvPool& pool = session.pool();

@@ -8,26 +8,25 @@
 
 namespace lariat {
 
-// A request of the scheduler, and its state.
 struct RunningText {
   RunningText(Request given, Session& session);
 
-  // Prepares logits, f32 [1, vocab], for a draw; returns the uniform number to draw with.
+  // Returns the uniform number for a draw from logits, f32 [1, vocab].
   double prepare(Backend& backend, const Matrix& logits);
-  // Prepares and draws. Returns the token as Backend::read_drawn does.
+  // Returns the token as Backend::read_drawn does.
   int32_t draw(Backend& backend, const Matrix& logits);
   // Appends the drawn token and tests the stopping criteria.
   void accept(Session& session, int32_t drawn);
-  // Sets `guesses`: up to `most` next tokens, which truncating can undo completely.
+  // Sets `guesses`: up to `most` tokens, which truncating can undo.
   void guess(const Session& session, int64_t most);
 
   Request request;
-  std::optional<Sequence> own{};  // used if the request has no sequence
+  std::optional<Sequence> own{};  // if the request has no sequence
   int64_t prompt_tokens, expected = 0, wanted;
   Sampler sampler;
   Lookup lookup{};
-  std::vector<int32_t> guesses{};      // tokens after the last drawn one, verified by the step
-  int64_t kept = 0;                    // length of the sequence without rejected guesses and steps ahead
+  std::vector<int32_t> guesses{};      // tokens after the last drawn one
+  int64_t kept = 0;                    // sequence length without rejected guesses and steps ahead
   std::optional<Logprobs> logprobs{};  // last logits, if requested
   int32_t first_token = 0;             // sampled from the prompt's logits
   bool ended = false;

@@ -16,7 +16,7 @@ double Sampler::prepare(const Matrix& logits, std::span<const int32_t> history) 
 int32_t Sampler::checked(int32_t drawn) {
   if (drawn >= 0) return drawn;
   throw Error(
-      "the logits are not finite: weights are damaged or exceed the range of the dtype; use another `dtype`");
+      "`dtype`: the logits are not finite, as weights are damaged or exceed its range; use another `dtype`");
 }
 
 void Sampler::penalise(const Matrix& logits, std::span<const int32_t> history) {

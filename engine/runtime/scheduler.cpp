@@ -19,8 +19,8 @@ bool Scheduler::step(const Session::ProgressFn& progress) {
   return !running_.empty() || !waiting_.empty();
 }
 
-// Creates a request's sequence. Whole chunks of a common prefix with a running request are shared if both
-// have one scaling, which does not depend on the length, and no position method.
+// Whole chunks of a common prefix with a running request are shared if both have one scaling, which does not
+// depend on the length, and no position method.
 Sequence Scheduler::new_sequence(const Text& text) {
   if (text.request.prefix) return session_.fork(*text.request.prefix, text.request.prefix->length());
   Sequence made = session_.new_sequence(text.request.sequence_options);
@@ -40,7 +40,7 @@ Sequence Scheduler::new_sequence(const Text& text) {
   return longest ? session_.fork(*longest, shared) : std::move(made);
 }
 
-// Returns the next prompt to prefill: all missing tokens, or one chunk of them.
+// All missing tokens, or one chunk of them.
 Prompt Scheduler::next_piece(Text& text, bool whole) {
   Request& request = text.request;
   if (text.start == Stopwatch::time_point()) {
@@ -97,8 +97,7 @@ void Scheduler::prefill(const Session::ProgressFn& progress) {
   end_texts();
 }
 
-// Runs a decode step on each text's last token and the guesses after it; drawn: on the token in row i of the
-// last draw, still on the device.
+// drawn: decodes row i of the last draw, still on the device, rather than each text's last token and guesses.
 Matrix Scheduler::forward_tokens(bool drawn) {
   std::vector<int32_t> tokens;
   int64_t texts_left = std::ssize(running_), rows_left = kSameBitsRows - texts_left;
@@ -117,8 +116,8 @@ Matrix Scheduler::forward_tokens(bool drawn) {
   return session_.forward(prompts);
 }
 
-// Samples one token per running text. Asynchronous backends queue the next step before the ids are read, so
-// the GPU never waits. A finished text truncates the step that ran ahead: tokens and caches are unaffected.
+// Asynchronous backends queue the next step before the ids are read, so the GPU never waits. A finished text
+// truncates the step that ran ahead: tokens and caches are unaffected.
 void Scheduler::decode() {
   Backend& backend = session_.backend();
   Matrix logits = std::exchange(ahead_, Matrix());
@@ -146,9 +145,9 @@ void Scheduler::decode() {
   end_texts();
 }
 
-// Speculative sampling (arXiv 2302.01318) with guesses in place of a draft's distribution: each token is
-// drawn as without guesses, and while it equals the guess, the next row has the logits after it. The first
-// other token rejects the guesses that are left.
+// Speculative sampling (arXiv 2302.01318) with guesses in place of a draft's distribution: while a drawn
+// token equals the guess, the next row has the logits after it. The first other token rejects the remaining
+// guesses.
 void Scheduler::verify(const Matrix& logits) {
   ahead_ = logits;  // take_back drops rejected guesses, also after an exception
   for (int64_t row = 0; Text & text : running_) {

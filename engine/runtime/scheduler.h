@@ -7,25 +7,24 @@ namespace lariat {
 
 // The only decode loop: continuous batching, requests join and leave between steps. On a CPU a request's
 // tokens do not depend on other requests in steps of up to kSameBitsRows requests (Backend::linear). Guesses
-// fill a step up to that number of rows.
+// fill a step up to that number.
 class Scheduler {
  public:
   static constexpr int64_t kSameBitsRows = 8;
 
-  // at_once: limit of running requests; others wait. The session must outlive the scheduler.
+  // at_once: limit of running requests. The session must outlive the scheduler.
   explicit Scheduler(Session& session, int64_t at_once = int64_t{1} << 40)
       : session_(session), at_once_(static_cast<size_t>(at_once)) {}
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
   ~Scheduler() { take_back(); }
 
-  // Queues a request for the next step. Throws Error if no token is left to prefill or the text exceeds
-  // max_ctx.
+  // Throws Error if no token is left to prefill or the text exceeds max_ctx.
   void add(Request request);
   // Decodes one token for all running requests, then prefills: all waiting requests together, or one chunk of
-  // the next request while others decode. progress: prefilled tokens of all requests. Returns whether
-  // requests remain. Throws Interrupted during a prefill, and exceptions of Session::forward and of
-  // callbacks; the scheduler is then unusable, and its sequences keep the computed tokens.
+  // the next request while others decode. Returns whether requests remain. progress: prefilled tokens. Throws
+  // Interrupted during a prefill, and exceptions of Session::forward and callbacks; the scheduler is then
+  // unusable, and its sequences keep the computed tokens.
   bool step(const Session::ProgressFn& progress = {});
   void run(const Session::ProgressFn& progress = {}) {
     while (step(progress)) {
@@ -48,7 +47,7 @@ class Scheduler {
   Session& session_;
   size_t at_once_;
   Texts waiting_, running_;
-  Matrix ahead_;  // logits of the decode step that runs ahead, or whose guesses are being verified
+  Matrix ahead_;  // of the decode step that runs ahead, or whose guesses are verified
   int64_t prefilled_ = 0;
 };
 

@@ -77,7 +77,8 @@ void Sequence::truncate(int64_t length) {
 void Sequence::set_mrope_positions(std::span<const int32_t> positions) {
   if (cache_.pool().mrope_axes().empty())
     throw Error("`positions`: the model has no M-RoPE; remove `positions`");
-  if (positions.size() % 3 != 0) throw Error("`positions`: expected three numbers per token");
+  if (positions.size() % 3 != 0)
+    throw Error("`positions`: not a multiple of three numbers; give three per token");
   for (const int32_t position : positions) {
     if (position < 0 || position > kMaxPosition)
       throw Error("`positions`: found " + std::to_string(position) + "; expected numbers from 0 on");
@@ -85,7 +86,7 @@ void Sequence::set_mrope_positions(std::span<const int32_t> positions) {
   positions_.set_mrope(positions, length());
 }
 
-// Frees pages that no later token sees, except for one page, kept for short truncations.
+// Keeps one unseen page for short truncations.
 void Sequence::drop_unseen() {
   if (method().ranges.empty()) return;
   const auto [first, last] = method().unseen(length());

@@ -42,7 +42,7 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
 }
 
 void check_prompt(std::span<const int32_t> tokens) {
-  if (tokens.empty()) throw Error("the prompt has no tokens; give a text, or a model with a BOS");
+  if (tokens.empty()) throw Error("prompt: no tokens; give a text, or a model with a BOS");
 }
 
 Session::~Session() {
@@ -107,8 +107,8 @@ void Session::check(const Prompt& prompt) const {
   for (size_t i = 0; !prompt.drawn && i < prompt.tokens.size(); ++i) {
     const int32_t token = prompt.tokens[i];
     if (token < 0 || token >= model_.spec.vocab_size) {
-      throw Error("token id " + std::to_string(token) + " (at index " + std::to_string(i) +
-                  ") is outside the model's vocabulary of " + std::to_string(model_.spec.vocab_size) +
+      throw Error("token id " + std::to_string(token) + " (index " + std::to_string(i) +
+                  "): outside the model's vocabulary of " + std::to_string(model_.spec.vocab_size) +
                   "; check the tokenizer, the config and the list of ids");
     }
   }
@@ -117,8 +117,8 @@ void Session::check(const Prompt& prompt) const {
 
 void check_length(const SessionOptions& session, int64_t length) {
   if (session.max_ctx > 0 && length > session.max_ctx) {
-    throw ContextFull("the sequence would have " + counted(length, "token") + " and the context allows " +
-                      std::to_string(session.max_ctx));
+    throw ContextFull("`max_ctx`: the sequence would have " + counted(length, "token") +
+                      " and the context allows " + std::to_string(session.max_ctx));
   }
 }
 
@@ -188,7 +188,6 @@ void Session::observe(TraceFn trace) {
   decoder_.observe(std::move(trace));
 }
 
-// Runs the pieces in one pass. Returns the final hidden states, one row per token.
 Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piece> pieces) {
   step_.clear();
   for (const auto& [prompt, first, n] : pieces) {
@@ -201,7 +200,7 @@ Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piec
   return hidden;
 }
 
-// Computes the requested logits of the pieces in slices; returns the last slice.
+// Computes requested logits in slices; returns the last slice.
 Matrix Session::slice_logits(std::span<const Prompt> prompts, std::span<const Piece> pieces,
                              const Matrix& hidden, const LogitsFn& on_logits) {
   Matrix logits;

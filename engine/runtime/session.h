@@ -11,32 +11,31 @@
 namespace lariat {
 
 struct SessionOptions {
-  int64_t max_ctx = 0;          // maximum sequence length; 0: unlimited
-  int64_t prefill_chunk = 512;  // tokens per forward pass of a prefill; 0: unlimited
+  int64_t max_ctx = 0;          // 0: unlimited
+  int64_t prefill_chunk = 512;  // tokens per forward pass; 0: unlimited
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
-  // RoPE scaling; unset: the model's own.
+  // Unset: the model's own.
   std::optional<RopeScaling> rope{};
   // Steps per octave of a dynamic scale; 0: exact, new frequencies for every length.
   int rope_steps = 4;
-  // Default position method of sequences; without ranges: plain distances.
+  // Default of sequences; without ranges: plain distances.
   PositionMethod positions{};
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
-  bool stale_cache = false;                       // do not re-rotate cached keys when the frequencies change
-  // Called once for non-finite logits: checked on the first logits and by report_not_finite. Loading does not
-  // check the weights, as they are memory-mapped; find_not_finite locates a damaged tensor.
+  bool stale_cache = false;                       // keep cached keys when the frequencies change
+  // Called once for non-finite logits: checked on the first logits and by report_not_finite. Loading checks
+  // no weights, as they are memory-mapped; find_not_finite locates a damaged tensor.
   std::function<void()> on_not_finite;
-  // Called once when cached keys or values exceed the range of f16, with their number. Checked after every
-  // prefill and in the destructor.
+  // Called once, when cached keys or values exceed the range of f16: checked after every prefill and in the
+  // destructor.
   std::function<void(const Saturation&)> on_saturated;
 };
 
-// Throws Error if `length` exceeds max_ctx.
 void check_length(const SessionOptions& session, int64_t length);
 
-// RoPE frequencies of a sequence of `length` tokens: the scaling at the length's step.
+// The scaling at the length's step.
 RopeFrequencies frequencies_for(const SessionOptions& session, const RopeScaling& rope, int64_t length);
 
-// New tokens of one sequence, and the first token with requested logits; kLastToken: the last token only.
+// New tokens of one sequence. logits_from: first token with requested logits.
 struct Prompt {
   static constexpr int64_t kLastToken = -1;
   Sequence* sequence = nullptr;
@@ -48,49 +47,48 @@ struct Prompt {
   int64_t first_wanted() const { return logits_from == kLastToken ? std::ssize(tokens) - 1 : logits_from; }
 };
 
-// Throws Error for an empty prompt: no logits follow it.
 void check_prompt(std::span<const int32_t> tokens);
 
-// Settings of one sequence; unset: the session's.
+// Unset: the session's.
 struct SequenceOptions {
   std::optional<RopeScaling> rope{};  // same dimensions and pairs as the session's
   std::optional<PositionMethod> method{};
 };
 
-// Runs a model over any number of sequences. Not thread-safe; the backend threads inside.
+// Runs a model over any number of sequences. Not thread-safe.
 class Session {
  public:
   Session(const Model& model, Backend& backend, const SessionOptions& options);
-  Session(const Session&) = delete;  // sequences hold a reference to the pool
+  Session(const Session&) = delete;  // sequences refer to the pool
   Session& operator=(const Session&) = delete;
   ~Session();
 
   const Model& model() const { return model_; }
   Backend& backend() const { return backend_; }
   const SessionOptions& options() const { return options_; }
-  const RopeScaling& rope() const { return ropes_.front(); }  // of the options, or else of the model
+  const RopeScaling& rope() const { return ropes_.front(); }  // of the options, else of the model
   const KvPool& pool() const { return pool_; }
-  // Creates an empty sequence. Sequences of any scaling and method share a step. Throws UsageError if the
-  // model supports no method, or if the method needs second keys and the session has none.
+  // Sequences of any scaling and method share a step. Throws UsageError if the model supports no method, or
+  // if the method needs second keys and the session has none.
   Sequence new_sequence(const SequenceOptions& own = {});
-  // Copies the first `length` tokens of `other`, with its scaling, method and expected length. Pages are
-  // shared and copied on write.
+  // Copies the first `length` tokens, scaling, method and expected length. Pages are shared and copied on
+  // write.
   Sequence fork(const Sequence& other, int64_t length);
-  // Gives an empty sequence the cache of a saved one, with pages of pool(). Re-rotates the keys to the
+  // Fills an empty sequence with a saved cache, whose pages are of pool(). Re-rotates the keys to the
   // sequence's frequencies: now if the scaling does not depend on the length, else with the next tokens.
   // mrope, stretch: see SequencePositions. Throws Error when out of memory.
   void restore(Sequence& sequence, KvCache::Contents contents, std::span<const int32_t> mrope,
                double stretch);
-  // Appends n tokens computed elsewhere: `write` fills their values, and keys rotated with the cache's
-  // frequencies. Throws Error as forward does.
+  // Appends n tokens computed elsewhere: `write` fills values, and keys rotated with the cache's frequencies.
+  // Throws Error as forward does.
   void extend(Sequence& sequence, int64_t n, const std::function<void(KvCache& cache)>& write);
 
-  // Called with slices of requested logits: rows [first, first + logits.rows) of a prompt, f32 [rows, vocab]
-  // in backend memory, valid during the call.
+  // Receives slices of requested logits: rows [first, first + logits.rows) of a prompt, f32 [rows, vocab] in
+  // backend memory, valid during the call.
   using LogitsFn = std::function<void(size_t prompt, int64_t first, const Matrix& logits)>;
   using ProgressFn = std::function<void(int64_t tokens_done)>;  // sum over all prompts
 
-  // Appends each prompt to its sequence; the only way into the model. Prompts share forward passes of up to
+  // Appends each prompt to its sequence; the only way into the model. Prompts share passes of up to
   // prefill_chunk tokens; a decode step (prompts of one token, or Prompt::decode) is one pass. RoPE
   // frequencies follow each sequence's length after its prompt, so prefill_chunk only affects rounding: in
   // linear and attention (kernels/backend.h), and with latent attention one rounding to the cache's dtype.
@@ -99,11 +97,11 @@ class Session {
   // requests logits.
   Matrix forward(std::span<const Prompt> prompts, const LogitsFn& on_logits = {},
                  const ProgressFn& progress = {});
-  // Whether appending n tokens to each sequence can be undone by truncating: max_ctx allows them, and they
-  // need no new page, no new RoPE frequencies and no M-RoPE position.
+  // Whether truncating can undo appending n tokens to each sequence: they stay within max_ctx and need no new
+  // page, no new RoPE frequencies and no M-RoPE position.
   bool can_take_back(std::span<Sequence* const> sequences, int64_t n = 1) const;
 
-  // For callers that find a non-finite loss or drawn token.
+  // Callers report a non-finite loss or drawn token.
   void report_not_finite();
   // Passes every layer's results to `trace` (models/trace.h); empty: stops. forward then throws UsageError
   // for a position method with key ranges.
@@ -116,7 +114,6 @@ class Session {
   void prepare(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
   void update_frequencies(std::span<Sequence* const> sequences, std::span<const int64_t> lengths,
                           bool restored);
-  // Tokens [first, first + n) of a prompt, in one forward pass.
   struct Piece {
     size_t prompt;
     int64_t first, n;
@@ -132,16 +129,16 @@ class Session {
   const Model& model_;
   Backend& backend_;
   SessionOptions options_;
-  std::vector<RopeScaling> ropes_;  // of the model; the first may be overridden by the options
+  std::vector<RopeScaling> ropes_;  // the first may be overridden by the options
   KvPool pool_;
   Decoder decoder_;
   StepBuilder step_;
-  std::vector<Sequence*> sequences_;  // arguments of forward, with lengths after the call
+  std::vector<Sequence*> sequences_;  // of forward, with lengths after the call
   std::vector<int64_t> lengths_;
-  std::vector<Piece> pieces_;  // pieces of the next forward pass
+  std::vector<Piece> pieces_;  // of the next pass
   bool observed_ = false;
   bool finite_checked_ = false;
-  Saturation saturated_before_;  // saturation before this session
+  Saturation saturated_before_;  // before this session
 };
 
 inline Matrix forward(Session& session, const Prompt& prompt, const Session::LogitsFn& on_logits = {},

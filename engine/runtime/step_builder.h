@@ -7,17 +7,16 @@
 
 namespace lariat {
 
-// Assembles one forward pass, sequence by sequence. Steps reuse its memory.
+// Assembles one forward pass. Steps reuse its memory.
 class StepBuilder {
  public:
-  // ropes: RoPEs of the model, the first with the session's scaling; must outlive the builder.
+  // ropes: the model's, the first with the session's scaling; must outlive the builder.
   StepBuilder(const ModelSpec& spec, std::span<const RopeScaling> ropes);
 
-  // Reserves the tables of a method for every later step.
+  // Reserves tables for every later step.
   void make_room(const PositionMethod& method);
   void clear();
-  // Appends new tokens of a sequence from index `first` on. Its cache must have pages and RoPE frequencies
-  // for them.
+  // The cache must have pages and RoPE frequencies for the tokens, which start at index `first`.
   void add(Sequence& sequence, int64_t first, std::span<const int32_t> tokens);
   Matrix run(Decoder& decoder) const { return decoder.forward({tokens_, sequences_}, ropes_, visible_); }
 
@@ -30,8 +29,7 @@ class StepBuilder {
   std::vector<RopeFrequencies> fixed_frequencies_;  // of the model's RoPEs after the first
   std::vector<int32_t> tokens_;
   std::vector<StepSequence> sequences_;
-  // [table][sequence]: RoPE frequencies and positions, for the model's RoPEs, then for tables of position
-  // methods.
+  // [table][sequence]: first the model's RoPEs, then tables of position methods.
   std::vector<std::vector<SequenceRope>> ropes_;
   std::vector<VisibleGroup> visible_;
   std::vector<std::vector<float>> query_scales_;  // per sequence

@@ -25,7 +25,7 @@ Messages with_system(const Messages& messages, const std::string& text) {
   return result;
 }
 
-// Renders the messages; "" if the template refuses them.
+// "" if the template refuses the messages.
 std::string attempt(const ChatTemplate& chat_template, const Messages& messages, bool prompt) {
   try {
     return chat_template.render(messages, prompt);
@@ -52,7 +52,6 @@ Conversation::Conversation(Session& session, const Tokenizer& tokenizer, const C
       template_(chat_template),
       context_{session.new_sequence(), {}} {}
 
-// Tokens that the cache must hold before an answer.
 std::vector<int32_t> Conversation::rendered() const {
   std::vector<int32_t> ids = tokenizer_.encode(template_.render(messages_, true), false);
   if (before_.empty()) return ids;
@@ -87,8 +86,8 @@ void Conversation::set_system(const std::string& text) {
     messages.push_back(message("user", "?"));
     return messages;
   };
-  // Throws if the template does not know the role. If it also refuses the test question without the change,
-  // the refusal proves nothing and is ignored.
+  // Throws if the template does not know the role. If it refuses the question even without the change, the
+  // refusal proves nothing and is ignored.
   if (!attempt(template_, asked(messages_), true).empty()) template_.render(asked(changed), true);
   messages_ = std::move(changed);
 }

@@ -25,7 +25,7 @@ std::string StopFilter::push(int32_t id) {
 
 std::string StopFilter::flush() { return stopped_ ? "" : release(held_.size()) + decoder_.flush(); }
 
-// Text of waiting tokens that end within the first `bytes`; after a stop, of exactly these bytes.
+// Text of the tokens that end within the first `bytes`; after a stop, of exactly these bytes.
 std::string StopFilter::release(size_t bytes) {
   std::string shown;
   auto token = waiting_.begin();

@@ -7,9 +7,9 @@
 
 namespace lariat {
 
-// Decodes tokens as they arrive, until a stop string appears; holds back tokens in which a stop string may
-// begin. As in transformers' StopStringCriteria, stop strings match bytes of all tokens
-// (Tokenizer::bytes_of), special tokens included, and the completing token ends the text.
+// Decodes tokens until a stop string appears; holds back tokens in which one may begin. As in transformers'
+// StopStringCriteria, stop strings match bytes of all tokens (Tokenizer::bytes_of), including special tokens,
+// and the completing token ends the text.
 class StopFilter {
  public:
   // `decoder` continues after its earlier tokens. `tokenizer` must outlive the filter.
@@ -19,7 +19,7 @@ class StopFilter {
 
   // Returns text that can be shown now.
   std::string push(int32_t id);
-  // Returns the remaining text at the end.
+  // Returns the remaining text.
   std::string flush();
 
  private:

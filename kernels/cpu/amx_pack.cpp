@@ -56,7 +56,7 @@ void PackRows(const Matrix& x, char* to, int64_t tile_stride, int64_t row_stride
 }
 
 void DequantizeTile(const cpu::QuantBlock& of_block, const uint8_t* block, int64_t group, void* to) {
-  // 8-bit values times an 8-bit scale are exact in f32: only the rounding to bf16 loses precision.
+  // 8-bit values times an 8-bit scale are exact in f32.
   const auto pair = [](VL even, VL odd) HWY_ATTR {
     return hn::Or(Bf16Bits(DL(), even), hn::ShiftLeft<16>(Bf16Bits(DL(), odd)));
   };

@@ -12,26 +12,21 @@
 #include "kernels/integers.h"
 #include "kernels/quant.h"
 
-// Matrix product for many rows of x on tile registers (TDPBF16PS). Rows of x, rounded to bf16, are the rows
-// of the left operand. Rows of w are the columns of the right operand, in pairs of values, as tiled bf16
-// weights store them (Matrix::tiled). A tile of sums is a block of out. The summation order does not depend
-// on the number of rows of x.
+// Matrix product for many rows of x on tile registers (TDPBF16PS): rows of x, rounded to bf16, times rows of
+// w, in pairs of values (Matrix::tiled). The summation order does not depend on the number of rows of x.
 //
-// Quantized weights are dequantized to bf16, a panel at a time. A product then has a relative error of up to
-// 2^-9 for x and 2^-9 for w; integer products round x to 1/254 of the largest of 32.
+// Quantized weights are dequantized to bf16, a panel at a time: a relative error of up to 2^-9 for x and for
+// w. Integer products round x to 1/254 of the largest of 32.
 //
 // Throughput on two cores of an Emerald Rapids, which multiply 4.8 to 5.6 TFLOP/s in registers:
 // - 2 x 2 tiles of sums take 64 cycles and 4 KiB of operands per 32 columns. Operands in L1 and L2 allow 5.2
-// TFLOP/s, both in L2 4, and one operand further away 1 to 2.
-// - A panel of 32 rows of w by 256 columns (16 KiB) therefore stays in L1. The same columns of 512 rows of x
-// (256 KiB) stream from L2, 32 rows at a time.
-// - The sums of 512 rows of x by 256 of w, 512 KiB, stay in L2 between blocks of columns. After the last
-// block they bypass the caches (10 to 30 % faster: no read before the write, and L2 keeps its contents).
-// - During a panel, each step prefetches a few lines of the next panel and of the next columns of x. Without
-// the former the product is 5 to 15 % slower, without the latter 3 to 10 %.
+// TFLOP/s, both in L2 4, and one further away 1 to 2. A panel of 32 rows of w by 256 columns (16 KiB)
+// therefore stays in L1; 512 rows of x (256 KiB) stream from L2.
+// - The sums, 512 KiB, stay in L2 between blocks of columns, then bypass the caches (10 to 30 % faster).
+// - Prefetching the next panel gains 5 to 15 %, the next columns of x 3 to 10 %.
 namespace lariat::cpu {
 
-constexpr int64_t kAmxBlock = 2 * kTileRows;  // rows of w and of x in a block of sums
+constexpr int64_t kAmxBlock = 2 * kTileRows;  // rows of w and of x
 constexpr int64_t kAmxBlockBytes = 4 * kTileBytes;
 constexpr int64_t kAmxColumns = 8 * kTileColumns;  // per block of columns
 constexpr int64_t kAmxRows = 512;                  // most rows of x at a time
@@ -39,7 +34,6 @@ constexpr int64_t kAmxTaskRows = 256;              // most rows of w per task
 constexpr int64_t kStepBytes = 2 * kTileBytes;     // 32 rows and columns
 constexpr int64_t kAmxPanelBytes = kAmxBlock * kAmxColumns * 2;
 
-// Prefetches during a block: a few lines per step of the next panel of w and next block of columns of x.
 struct AmxAhead {
   const char *w = nullptr, *x = nullptr;
   int64_t w_lines = 0, w_step = 0, x_lines = 0, x_step = 0;  // in total and per step
@@ -56,8 +50,8 @@ void fetch_step(const AmxAhead& ahead, int64_t step) {
 }
 
 // sums (2 x 2 tiles: x, w) += a block of 32 rows of x times a panel of 32 rows of w, both packed as [step of
-// columns][2 tiles]. The sums stay in tiles 0 to 3. The previous block's sums go to `before`, each tile just
-// before the first product into it: four stores in a row would stall the tiles (8 % of a prefill).
+// columns][2 tiles]. The sums stay in tiles 0 to 3. The previous block's sums go to `before`, each just
+// before the first product into its tile: four stores in a row would stall (8 % of a prefill).
 template <class Tiles, class Beside>
 void multiply_amx_block(const char* x, const char* w, int64_t steps, bool first, char* sums, char* before,
                         const Beside& beside) {
@@ -98,21 +92,20 @@ struct AmxCut {
     w_rows = round_up(ceil_div(all, tasks), kAmxBlock);
   }
 
-  // Multiply tasks of a product.
   int64_t tasks(const Product& product) const { return ceil_div(product.w.rows, w_rows); }
 
   int64_t column_blocks() const { return ceil_div(k, kAmxColumns); }
   int64_t columns(int64_t block) const { return std::min(kAmxColumns, k - block * kAmxColumns); }
   int64_t tiles(int64_t block) const { return ceil_div(columns(block), kTileColumns); }
 
-  // Bytes of x_rows packed rows of x; of a thread's sums; of these sums, two panels of w and a dummy block.
+  // Bytes of packed x; of a thread's sums; of these sums, two panels of w and a dummy block.
   int64_t packed_bytes() const { return round_up(k, kTileColumns) * x_rows * 2; }
   int64_t sums_bytes() const { return w_rows * x_rows * 4; }
   int64_t thread_bytes() const { return 2 * kAmxPanelBytes + sums_bytes() + kAmxBlockBytes; }
 };
 
-// One product of at most cut.x_rows rows of x; all products share the packed x. scratch: cut.packed_bytes(),
-// then cut.thread_bytes() per thread; aligned to 64 bytes.
+// One product of at most cut.x_rows rows of x. scratch: cut.packed_bytes(), shared by all products, then
+// cut.thread_bytes() per thread; aligned to 64 bytes.
 template <class Tiles>
 class AmxProduct {
  public:
@@ -126,7 +119,7 @@ class AmxProduct {
         scratch_(scratch),
         x_blocks_(ceil_div(x.rows, kAmxBlock)) {}
 
-  // Order: all pack tasks first, then all multiply tasks (cut.tasks), in any order and on any thread.
+  // All pack tasks first, then all multiply tasks, on any thread.
   int64_t pack_tasks() const { return x_blocks_ * cut_.column_blocks(); }
 
   // Missing rows of the last block stay uninitialised; their sums are never stored.
@@ -141,7 +134,6 @@ class AmxProduct {
     }
   }
 
-  // Multiplies rows of w from task * cut.w_rows on: all panels for each block of columns.
   void multiply(int64_t task, int thread) const {
     const int64_t first = task * cut_.w_rows, count = std::min(cut_.w_rows, w_.rows - first);
     const int64_t panels = ceil_div(count, kAmxBlock), n = panels * cut_.column_blocks();
@@ -176,13 +168,13 @@ class AmxProduct {
     int64_t block = 0, row = 0, rows = 0, tiles = 0;  // tiles: 16 rows each, over all columns
     int64_t index = 0, count = 0;                     // in the task, per block of columns
   };
-  // Address of a block's sums, and its part of out once the sums are complete; else no rows.
+  // Address of a block's sums, and their part of out once complete.
   struct Sums {
     char* at;
     Matrix out;
   };
 
-  // Multiplies a panel by all blocks of x; meanwhile prefetches, or dequantizes, the next panel.
+  // Multiplies a panel by all blocks of x; prefetches or dequantizes the next panel.
   void multiply_panel(const Panel& now, const Panel& after, const char* panel, char* next, char* sums,
                       Sums& before) const {
     const int64_t make_step = w_.tiled ? 0 : ceil_div(after.tiles, x_blocks_);
@@ -197,7 +189,7 @@ class AmxProduct {
         multiply_amx_block<Tiles>(packed_x(now.block, x), panel, steps, now.block == 0, sums, before.at,
                                   beside);
       };
-      // Usual block, 512 rows by 256 columns: constant line counts are 15 to 20 % faster.
+      // Usual block: constant line counts are 15 to 20 % faster.
       if (ahead.w_lines == 2 * steps && ahead.x_lines == 4 * steps) {
         multiply([&](int64_t t) {
           const char *w_lines = ahead.w + t * 2 * 64, *x_lines = ahead.x + t * 4 * 64;
@@ -219,7 +211,6 @@ class AmxProduct {
     }
   }
 
-  // Lines of the next panel and the next block of x to prefetch during block x of panel `now`.
   AmxAhead ahead_of(const Panel& now, const Panel& after, int64_t x) const {
     const int64_t steps = now.tiles / 2;
     const auto share = [steps](int64_t lines, int64_t index, int64_t shares, int64_t& step, int64_t& count) {
@@ -234,7 +225,7 @@ class AmxProduct {
       ahead.x = packed_x(now.block + 1, 0) +
                 share(lines, now.index * x_blocks_ + x, now.count * x_blocks_, ahead.x_step, ahead.x_lines);
     }
-    // 16 quantized rows are one stream, which the hardware prefetcher handles.
+    // The hardware prefetcher handles 16 quantized rows.
     if (w_.tiled && after.tiles > 0) {
       ahead.w =
           tiled_w(after) + share(after.tiles * (kTileBytes / 64), x, x_blocks_, ahead.w_step, ahead.w_lines);
@@ -253,8 +244,8 @@ class AmxProduct {
     return scratch_ + tiles * kStepBytes;
   }
 
-  // Dequantizes a tile of a panel, [tile of columns][2 tiles] of [pair of columns][row]. Rows and columns
-  // start at a tile and a group of w; missing rows are zero.
+  // Dequantizes a tile of a panel, [tile of columns][2 tiles] of [pair of columns][row]; missing rows are
+  // zero.
   void make_tile(const Panel& panel, int64_t tile, char* to) const {
     static_assert(kTileRows == kQuantRows && kTileColumns == kQuantGroup);
     const int64_t row = panel.row + tile % 2 * kTileRows,
@@ -274,8 +265,8 @@ class AmxProduct {
   int64_t x_blocks_;
 };
 
-// Output columns of panels [first, last) of a tiled w (32 rows each) for at most kTileRows bf16 rows of x,
-// zero-padded to whole tiles (rounded_rows). Bitwise identical to the product of many rows, at memory speed.
+// Output columns of panels [first, last) of a tiled w for at most kTileRows bf16 rows of x from
+// rounded_rows(). Bitwise identical to the product of many rows.
 template <class Tiles>
 void multiply_few_rows(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last) {
   constexpr int64_t kAhead = kTileBytes;
@@ -312,8 +303,8 @@ inline size_t amx_scratch_bytes(const Matrix& x, std::span<const Product> produc
   return static_cast<size_t>(cut.packed_bytes() + threads * cut.thread_bytes());
 }
 
-// gemm() on AMX. The instruction treats subnormals as zero; sums with an infinity may be NaN. for_each(count,
-// body) calls body(task, thread) for each task in [0, count), thread < threads, and waits for all.
+// gemm() on AMX. Subnormals become zero; sums with an infinity may be NaN. for_each(count, body) calls
+// body(task, thread) for each task in [0, count), thread < threads, and waits for all.
 template <class Tiles, class ForEach>
 void amx_product(const Matrix& x, std::span<const Product> products, void* scratch, int threads,
                  const ForEach& for_each) {

@@ -1,10 +1,9 @@
 #pragma once
 #include <cstdint>
 
-// AMX instructions of the bf16 product, as inline assembly. Intrinsics are macros without template arguments
-// as tile numbers. In GCC before 14 they also hide that a load reads memory and LDTILECFG reads 64 bytes (GCC
-// bug 114098): operand stores may be reordered or dropped. Kernels take the instructions as a template
-// argument; tests pass an emulation (tests/kernels/amx_emulation.h), which runs on any processor.
+// AMX instructions as inline assembly: intrinsics take no template arguments as tile numbers, and in GCC
+// before 14 they hide memory reads (GCC bug 114098): operand stores may be dropped. Kernels are templates;
+// tests pass an emulation (tests/kernels/amx_emulation.h).
 namespace lariat::cpu {
 
 // Operand of LDTILECFG: bytes per row and rows of every tile.
@@ -23,7 +22,6 @@ constexpr int64_t kTilePairs = 16;  // pairs of bf16, or f32 sums, in a row
 constexpr int64_t kTileColumns = 2 * kTilePairs;
 constexpr int64_t kTileBytes = kTileRows * kTileColumns * 2;
 
-// Every tile at its maximum size.
 constexpr TileConfig full_tiles() {
   TileConfig config;
   for (int t = 0; t < kTiles; ++t) {
@@ -77,7 +75,7 @@ void multiply_tiles(const TilePlaces& a, const TilePlaces& b, int64_t depth, boo
 // Requires has_amx_bf16(). All state belongs to the calling thread.
 struct AmxTiles {
   static void configure(const TileConfig& config) { asm volatile("ldtilecfg %0" ::"m"(config) : "memory"); }
-  // Resets the tile state, so that context switches need not save it.
+  // Context switches need not save a reset tile state.
   static void release() { asm volatile("tilerelease" ::: "memory"); }
 
   template <int kTo>
@@ -93,7 +91,7 @@ struct AmxTiles {
   static void store(void* to, int64_t stride) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(kFrom) : "memory");
   }
-  // c[m][n] += sum over pairs p of a[m][2p] b[p][2n] + a[m][2p + 1] b[p][2n + 1]; a, b: bf16, c: f32.
+  // c[m][n] += sum over p of a[m][2p] b[p][2n] + a[m][2p + 1] b[p][2n + 1]; a, b: bf16, c: f32.
   template <int kC, int kA, int kB>
   static void dot() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));

@@ -1,4 +1,3 @@
-// Online softmax step and widened copies of the cache, per instruction set, shared by both attention kernels.
 #if defined(LARIAT_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LARIAT_KERNELS_CPU_ATTENTION_INL_H_
 #undef LARIAT_KERNELS_CPU_ATTENTION_INL_H_
@@ -21,8 +20,7 @@ constexpr int64_t kLanes = hn::MaxLanes(F32());
 template <int64_t kRows>
 constexpr int64_t kPositions = kLanes / kRows;  // per vector of kRows rows
 
-// Vectors of kRows rows side by side: lane j * kRows + r is row r at position j of kLanes / kRows. Floats are
-// in [position][row] order.
+// Vectors of kRows rows side by side: lane j * kRows + r is row r at position j.
 
 // value(r, j) in every lane.
 template <int64_t kRows, class Value>
@@ -65,7 +63,7 @@ HWY_INLINE VF32 SwapLanes(VF32 x) {
 #endif
 }
 
-// Reduces all positions of a row by op; every lane gets the result of its row.
+// Reduces all positions of a row by op; every lane gets its row's result.
 template <int64_t kRows, int64_t kDistance = kLanes / 2, class Op>
 HWY_INLINE VF32 FoldPositions(VF32 x, const Op& op) {
   if constexpr (kDistance >= kRows) {
@@ -77,12 +75,12 @@ HWY_INLINE VF32 FoldPositions(VF32 x, const Op& op) {
 
 // Scores of adjacent rows, [kAttentionKeys][kRows]: positions [first, last) from `base`, multiples of kLanes.
 struct Scored {
-  int64_t row;   // first row; rows after the task's last are computed and ignored
+  int64_t row;   // rows after the task's last are ignored
   int64_t base;  // a multiple of kAttentionKeys
   int64_t first, last;
 };
 
-// ALiBi: adds slope * (key position - row position). The integer distance is exact in f32 up to 2^24.
+// ALiBi: adds slope * (key position - row position).
 template <int64_t kRows>
 HWY_NOINLINE void AddDistances(const AttentionTask& task, const Scored& at, float* scores) {
   const F32 d;
@@ -96,7 +94,7 @@ HWY_NOINLINE void AddDistances(const AttentionTask& task, const Scored& at, floa
   }
 }
 
-// Sets scores outside a row's range or after the task's share to -inf.
+// Sets hidden scores to -inf.
 template <int64_t kRows>
 HWY_INLINE void HideUnseen(const AttentionTask& task, const Scored& at, float* scores) {
   const F32 d;
@@ -118,7 +116,6 @@ HWY_INLINE void HideUnseen(const AttentionTask& task, const Scored& at, float* s
   }
 }
 
-// Reduces terms[0], ..., terms[kCount - 1] by op, in halves.
 template <int64_t kCount, class Op>
 HWY_INLINE VF32 FoldTerms(VF32* terms, const Op& op) {
   if constexpr (kCount > 1) {
@@ -128,9 +125,9 @@ HWY_INLINE VF32 FoldTerms(VF32* terms, const Op& op) {
   return terms[0];
 }
 
-// Converts scores to exp(score - max[row]), 0 if hidden, and updates max and sum of the rows. factors[r]
-// rescales earlier accumulators. Weights are summed by position modulo kLanes first: a row's sum is bitwise
-// identical for any number of rows.
+// Converts scores to exp(score - max[row]), 0 if hidden, and updates max and sum. factors[r] rescales earlier
+// accumulators. Weights are summed by position modulo kLanes: a row's sum is bitwise identical for any number
+// of rows.
 template <int64_t kRows>
 HWY_NOINLINE void SoftmaxStep(const AttentionTask& task, const Scored& at, float* scores, float* factors) {
   const F32 d;
@@ -153,7 +150,7 @@ HWY_NOINLINE void SoftmaxStep(const AttentionTask& task, const Scored& at, float
     });
   }
   const VF32 max = FoldPositions<kRows>(FoldTerms<kRows>(terms, larger), larger);
-  // A row without any visible key has weights exp(-inf) = 0; exp(-inf - -inf) would be NaN.
+  // Without a visible key, exp(-inf - -inf) would be NaN.
   const VF32 nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
   const VF32 origin = hn::IfThenZeroElse(hn::Eq(max, nothing), max);
   const auto plus = [](VF32 a, VF32 b) LARIAT_INLINE_BODY { return hn::Add(a, b); };
@@ -178,7 +175,6 @@ HWY_NOINLINE void SoftmaxStep(const AttentionTask& task, const Scored& at, float
   store(factor, factors);
 }
 
-// Keys and values of one head from a position on, in any dtype.
 struct Stored {
   void* k;
   void* v;
@@ -186,7 +182,6 @@ struct Stored {
   const float* v_scales;  // of kQ8 values, else null
 };
 
-// Keys and values of the task's head in its page, from position `base` on.
 HWY_INLINE Stored StoredAt(const AttentionTask& task, int64_t base) {
   const KvLayer& layer = *task.layer;
   void* const page = task.pages[base / kKvPage];
@@ -198,7 +193,7 @@ HWY_INLINE Stored StoredAt(const AttentionTask& task, int64_t base) {
           q8 ? &scale_of_value(layer, layer.values(page), task.kv_head, base) : nullptr};
 }
 
-// Widens positions [first, last) of src ([kAttentionKeys][head_dim]) to f32, zero-padded to `stride`.
+// Widens positions [first, last) to f32, zero-padded to `stride`.
 HWY_NOINLINE inline void Widen(void* src, DType dtype, int64_t first, int64_t last, int64_t head_dim,
                                int64_t stride, float* out) {
   const F32 d;
@@ -214,7 +209,6 @@ HWY_NOINLINE inline void Widen(void* src, DType dtype, int64_t first, int64_t la
   });
 }
 
-// Widens values; kQ8 values have scales.
 HWY_NOINLINE inline void WidenValues(const Stored& stored, int64_t first, int64_t last, int64_t head_dim,
                                      int64_t stride, float* out) {
   if (stored.v_scales == nullptr) {
@@ -241,4 +235,4 @@ HWY_NOINLINE inline void WidenValues(const Stored& stored, int64_t first, int64_
 }  // namespace lariat::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // per-target include guard
+#endif

@@ -57,15 +57,14 @@ HWY_EXPORT(AddScaled);
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-// From this many query rows per KV head, widening a cache block once is cheaper than converting it in
-// registers for every few rows (Zen 4, head_dim 64: equal at about 20 rows).
+// From this number of query rows per KV head, widening a cache block is cheaper than converting it in
+// registers (Zen 4, head_dim 64: equal at about 20 rows).
 constexpr int64_t kBlockRows = 24;
 // Query rows of a prefill task: enough to amortise widening, few enough for L2.
 constexpr int64_t kTaskRows = 192;
-constexpr int64_t kTiledTaskRows = 512;       // the same for attention_tiles, which takes a page at a time
+constexpr int64_t kTiledTaskRows = 512;       // the same for attention_tiles
 constexpr int64_t kThreadProducts = 1 << 18;  // worth a thread
 
-// Arguments of one attention call.
 struct Call {
   const Matrix& q;
   std::span<const KeyRange> ranges;
@@ -77,24 +76,22 @@ struct Call {
   int64_t group = params.n_heads / layer.n_kv_heads;
   int64_t stride = padded_head_dim(layer.head_dim);
   int64_t value_dim = out.cols / params.n_heads;
-  // Whether attention_tiles computes the blocks.
   bool tiles = cpu::has_tiled_attention(layer) && value_dim % 32 == 0;
 };
 
-// Task and the location of its rows.
 struct Share {
   AttentionTask task;
   bool block = false;             // computed by attention_block
   int64_t first_row = 0;          // the task's first token in the step
-  int64_t part = 0, n_parts = 1;  // part of the visible positions; n_parts 1: all
-  int64_t memory = 0;             // of a part: offset of its floats
+  int64_t part = 0, n_parts = 1;  // of the visible positions; n_parts 1: all
+  int64_t memory = 0;             // of a part: offset in floats
 };
 
-// Partition of a call. Each part owns its accumulators until all parts of its rows are done; tasks over all
-// positions reuse their thread's memory.
+// Each part owns its accumulators until all parts of its rows are done; other tasks reuse their thread's
+// memory.
 struct Plan {
   std::vector<Share> shares;
-  int64_t part_floats = 0;    // total of all parts
+  int64_t part_floats = 0;
   int64_t worker_floats = 0;  // of the largest task over all positions
   int64_t products = 0;       // approximate multiply-adds of the call
 };
@@ -104,20 +101,17 @@ int64_t padded_rows(const Call& call, int64_t rows) {
   return std::max(round_up(rows, kAttentionBlockTile), round_up(rows, kAttentionStreamTile));
 }
 
-// Floats of a task: queries, accumulators, maxima and sums of its rows, and scratch.
 int64_t task_floats(const Call& call, int64_t rows) {
   const int64_t scratch =
       call.tiles ? cpu::TiledMemory(rows, call.layer, nullptr).bytes / 4 : attention_scratch(call.stride);
   return round_up<int64_t>(2 * padded_rows(call, rows) * (call.stride + 1) + scratch, 16);
 }
 
-// Query head of a task's row.
 int64_t head_of(const Call& call, const Share& share, int64_t row) {
   return share.task.kv_head * call.group + row % call.group;
 }
 
-// Assigns memory to a task and initialises it; attention sinks are a weight without a value. Maxima of tiles
-// are integers, in log2 units.
+// Attention sinks are a weight without a value. Maxima of tiles are integers, in log2 units.
 void prepare(const Call& call, Share& share, float* memory) {
   AttentionTask& task = share.task;
   const int64_t rows = padded_rows(call, task.rows);
@@ -160,7 +154,7 @@ bool enter_range(const Call& call, const KeyRange& range, Share& share) {
   return true;
 }
 
-// out = sum of the parts / sum of their weights, each part rescaled to the common maximum.
+// out = sum of the parts / sum of their weights, both rescaled to the common maximum.
 void write_rows(const Call& call, const Share* parts) {
   const int64_t value_dim = call.value_dim, n_parts = parts->n_parts;
   for (int64_t row = 0; row < parts->task.rows; ++row) {
@@ -184,8 +178,7 @@ bool takes_blocks(const Call& call, const StepSequence& sequence) {
   return sequence.n_tokens * call.group >= kBlockRows;
 }
 
-// Task of tokens [first, first + count) of a sequence with rows from first_row on, for the query heads of one
-// KV head, over all positions.
+// Task of tokens [first, first + count) of a sequence and one KV head.
 Share share_of(const Call& call, const StepSequence& sequence, int64_t first_row, int64_t kv_head,
                int64_t first, int64_t count) {
   Share share;
@@ -207,7 +200,7 @@ int64_t tokens_per_task(const Call& call) {
   return std::max<int64_t>(1, (call.tiles ? kTiledTaskRows : kTaskRows) / call.group);
 }
 
-// Many tokens: each task takes some tokens over all positions. The last tokens see the most and come first.
+// The last tokens see the most keys and come first.
 void plan_tokens(const Call& call, const StepSequence& sequence, int64_t first_row, Plan& plan) {
   const int64_t tokens = tokens_per_task(call), heads = call.layer.n_kv_heads;
   for (int64_t chunk = ceil_div(sequence.n_tokens, tokens) - 1; chunk >= 0; --chunk) {
@@ -221,8 +214,8 @@ void plan_tokens(const Call& call, const StepSequence& sequence, int64_t first_r
   plan.products += heads * positions * sequence.n_tokens * call.group * call.stride;
 }
 
-// Few tokens: splits the positions as if the threads had no other work, so that a sequence's result does not
-// depend on other sequences.
+// Splits the positions as if the threads had no other work: a sequence's result does not depend on other
+// sequences.
 void plan_positions(const Call& call, const StepSequence& sequence, int64_t first_row, int threads,
                     Plan& plan) {
   const int64_t heads = call.layer.n_kv_heads;
@@ -271,7 +264,7 @@ void CpuBackend::attention(const Step& step, const Matrix& q, std::span<const Ke
                            const KvLayer& layer, const AttentionParams& params, const Matrix& out) {
   const Call call{q, ranges, layer, params, out};
   static thread_local Plan kept;  // a decode step allocates nothing
-  Plan& plan = kept;              // of this thread, shared with its team
+  Plan& plan = kept;              // shared with the thread's team
   make_plan(call, step.sequences, threads_, plan);
   for (const StepSequence& sequence : step.sequences) {
     if (sequence.n_tokens > 0)

@@ -11,12 +11,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// kRows x kWide vectors and their operands fill the registers: 32 with AVX-512, else 16.
+// kRows x kWide vectors and their operands fill the registers.
 constexpr int64_t kRows = kAttentionBlockTile;
 constexpr int64_t kWide = kLanes >= 16 ? 4 : 2;
 
-// c[r][i] = c[r][i] * factors[r] + sum_k a[r][k] b[k][i] over kVectors vectors of i; c starts at zero without
-// factors. Hot loop of a prefill, for Q K^T and P V.
+// c[r][i] = c[r][i] * factors[r] + sum_k a[r][k] b[k][i]; c starts at zero without factors.
 template <int64_t kVectors>
 HWY_NOINLINE void Multiply(const float* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT b,
                            int64_t b_stride, int64_t depth, const float* factors, float* HWY_RESTRICT c,
@@ -45,7 +44,7 @@ HWY_NOINLINE void Multiply(const float* HWY_RESTRICT a, int64_t a_stride, const 
   });
 }
 
-// Multiply over `cols` columns of b and c, a multiple of kLanes.
+// Multiplies `cols` columns of b, a multiple of kLanes.
 void MultiplyColumns(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t depth,
                      const float* factors, float* c, int64_t c_stride, int64_t cols) {
   int64_t i = 0;
@@ -55,8 +54,7 @@ void MultiplyColumns(const float* a, int64_t a_stride, const float* b, int64_t b
   for (; i < cols; i += kLanes) Multiply<1>(a, a_stride, b + i, b_stride, depth, factors, c + i, c_stride);
 }
 
-// out[i][key] = src[key][i] as f32, for whole vectors of positions around [first, last) and head_dim rounded
-// up to whole vectors. src and out have kAttentionKeys positions; columns of uncached positions are unused.
+// out[i][key] = src[key][i] as f32, in whole vectors of positions around [first, last).
 template <typename T>
 HWY_NOINLINE void WidenTransposed(const T* src, int64_t first, int64_t last, int64_t head_dim, float* out) {
   const F32 d;
@@ -82,12 +80,12 @@ HWY_NOINLINE void WidenTransposed(const T* src, int64_t first, int64_t last, int
 struct WideBlock {
   const float* keys;
   const float* values;
-  int64_t base;         // first position
+  int64_t base;
   int64_t first, last;  // visible to some row, relative to base
 };
 
-// Attention of kRows rows from `row` on over one block. Hidden positions have no weight, so a row's bits do
-// not depend on other rows. Rows from `end` on stay unchanged.
+// Hidden positions have no weight: a row's bits do not depend on other rows. Rows from `end` on stay
+// unchanged.
 HWY_NOINLINE void AttendTile(const AttentionTask& task, const WideBlock& block, int64_t row, int64_t end) {
   const int64_t first = std::max(block.first, task.begin(row) - block.base);
   const int64_t last = std::min(block.last, task.end(std::min(row + kRows, end) - 1) - block.base);
@@ -124,7 +122,7 @@ void Block(const AttentionTask& task) {
     WithDType(stored.k, stored.k_dtype,
               [&](const auto* k) HWY_ATTR { WidenTransposed(k, block.first, block.last, head_dim, keys); });
     WidenValues(stored, block.first, block.last, head_dim, task.stride, values);
-    // Earlier tokens do not see this block yet; the window of later tokens may start after it.
+    // Earlier tokens do not see this block; later tokens' windows may start after it.
     while (first_row < task.rows && task.end(first_row) <= base) first_row += task.group;
     while (last_row < task.rows && task.begin(last_row) < base + kAttentionKeys) last_row += task.group;
     for (int64_t row = first_row; row < last_row; row += kRows) AttendTile(task, block, row, last_row);

@@ -14,21 +14,20 @@ namespace lariat::HWY_NAMESPACE {
 
 // kAttentionKeys positions of one head; some row sees [first, last).
 struct Span {
-  int64_t base;         // first position
+  int64_t base;
   int64_t first, last;  // relative to base
-  int64_t stride;       // elements between positions: a multiple of the vector length
+  int64_t stride;       // elements between positions
 
-  // Computed scores: whole vectors for any number of rows.
   int64_t scored_first() const { return first / kLanes * kLanes; }
   int64_t scored_last() const { return round_up(last, kLanes); }
 };
 
-// Vectors of a head whose sums fill the registers with four rows: 32 with AVX-512, else 16.
+// Vectors of a head whose sums fill the registers with four rows.
 constexpr int64_t kWide = kLanes >= 16 ? 4 : 2;
 
 // Lane i of the result is the sum of the lanes of tile[i].
 #if HWY_TARGET == HWY_AVX2
-// Adds twice within the halves, at half the cost of crossing them, then adds the halves.
+// Adds twice within the halves, at half the cost of crossing them.
 template <int64_t kCount>
 HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
   static_assert(kCount == 8);
@@ -49,7 +48,6 @@ HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
                  hn::ConcatUpperUpper(d, halves[1], halves[0]));
 }
 #else
-// log2(kCount) rounds of adding neighbours.
 template <int64_t kCount>
 HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
   if constexpr (kCount > 1) {
@@ -63,12 +61,12 @@ HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
 }
 #endif
 
-// Rows per pass over the keys. Eight fill 16 registers of eight lanes; with AVX-512 four are as fast.
+// Rows per pass over the keys. Eight fill 16 registers; with AVX-512 four are as fast.
 constexpr int64_t kTileRows = kLanes >= 16 ? 4 : kLanes;
 static_assert(kTileRows <= kAttentionStreamTile);
 
-// Next kAttentionKeys positions and their bytes, prefetched some microseconds ahead: with many rows, the
-// hardware prefetcher does not run ahead. 0 bytes: no prefetch.
+// Prefetches the next positions: with many rows, the hardware prefetcher does not run ahead. 0 bytes: no
+// prefetch.
 struct Ahead {
   const char* k = nullptr;
   const char* v = nullptr;
@@ -85,8 +83,7 @@ struct Ahead {
   }
 };
 
-// scores[j][r] = q[r] . keys[j] for kRows query rows. The number of keys per tile gives one accumulator per
-// lane of the result vector.
+// scores[j][r] = q[r] . keys[j], with one accumulator per lane of the result.
 template <int64_t kRows, typename T>
 HWY_NOINLINE void Scores(const float* q, int64_t q_stride, const T* keys, const Span& span, const Ahead ahead,
                          float* scores) {
@@ -112,8 +109,8 @@ HWY_NOINLINE void Scores(const float* q, int64_t q_stride, const T* keys, const 
   }
 }
 
-// acc[r] = acc[r] * factors[r] + sum_j weights[j][r] values[j] over kVectors vectors of the head, for kRows
-// of the kTile adjacent rows in `weights`.
+// acc[r] = acc[r] * factors[r] + sum_j weights[j][r] values[j] for kRows of the kTile adjacent rows in
+// `weights`.
 template <int64_t kRows, int64_t kTile, int64_t kVectors, typename T>
 HWY_NOINLINE void Values(const float* weights, const float* factors, const T* values, const Span& span,
                          float* acc, int64_t acc_stride) {
@@ -156,7 +153,6 @@ void WeighRows(const float* weights, const float* factors, const T* values, cons
   }
 }
 
-// Attention of kRows rows from `row` on over one block; all of them need q, max, sum and acc.
 template <int64_t kRows>
 void AttendTile(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead& ahead,
                 int64_t row) {
@@ -173,7 +169,7 @@ void AttendTile(const AttentionTask& task, const Stored& stored, const Span& spa
   });
 }
 
-// Attention of up to kMost rows from `row` on, in the smallest sufficient tile: kMost, kMost / 2, ...
+// Takes the smallest sufficient tile of up to kMost rows.
 template <int64_t kMost>
 void AttendRows(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead& ahead,
                 int64_t row) {

@@ -44,8 +44,7 @@ HWY_INLINE VF32 Power(VF32 s, VF32 max) {
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, biased))));
 }
 
-// Rounds to bf16, half away from zero. Sums use the rounded weights, so that a row with a single key returns
-// this key's value.
+// Rounds to bf16, half away from zero. Sums use rounded weights: a single key returns its value.
 HWY_INLINE VF32 RoundWeight(VF32 weight) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
@@ -53,13 +52,12 @@ HWY_INLINE VF32 RoundWeight(VF32 weight) {
   return hn::BitCast(d, hn::And(bits, hn::Set(du, 0xffff0000)));
 }
 
-// Stores two vectors of bf16 weights as pairs.
 HWY_INLINE void StorePairs(VF32 low, VF32 high, uint32_t* pairs) {
   const hn::RebindToUnsigned<F32> du;
   hn::StoreU(hn::Or(hn::ShiftRight<16>(hn::BitCast(du, low)), hn::BitCast(du, high)), du, pairs);
 }
 
-// Raises the row's maximum to `max`, an integer; a power of two rescales the sums.
+// Raises the row's maximum to `max`, an integer, and rescales the sums.
 HWY_NOINLINE void RaiseMaximum(const AttentionTask& task, int64_t row, float max, float* sums) {
   const float factor = std::exp2(task.max[row] - max);  // 0 at first, as are the sums
   task.max[row] = max;
@@ -68,7 +66,7 @@ HWY_NOINLINE void RaiseMaximum(const AttentionTask& task, int64_t row, float max
   for (int64_t i = 0; i < task.value_stride; ++i) acc[i] *= factor;
 }
 
-// Converts a row's scores at `keys` positions to weights and adds the weights to its 16 sums.
+// Converts scores at `keys` positions to weights and adds them to the row's 16 sums.
 HWY_NOINLINE void Weigh(const float* scores, int64_t keys, float row_max, uint32_t* weights, float* sums) {
   const F32 d;
   const VF32 max = hn::Set(d, row_max);
@@ -86,7 +84,7 @@ HWY_NOINLINE void Weigh(const float* scores, int64_t keys, float row_max, uint32
   Unroll<kPairParts>([&](auto i) LARIAT_INLINE_BODY { hn::StoreU(sum[i], d, sums + i * kPairLanes); });
 }
 
-// Applies soft cap and ALiBi to a row's scores at positions [base, base + keys), in log2 units.
+// Applies soft cap and ALiBi, in log2 units.
 HWY_NOINLINE void AdjustScores(const AttentionTask& task, int64_t row, int64_t base, int64_t keys,
                                float* scores) {
   const F32 d;

@@ -10,22 +10,20 @@
 #include "kernels/cpu/cpu_features.h"
 
 // attention_block with bf16 operands, on tile registers or on vectors of pairs. Queries times log2(e), keys,
-// values and softmax weights are rounded to bf16, sums are f32. For bf16 models, whose activations are
-// rounded to bf16 before every product anyway.
+// values and softmax weights are rounded to bf16; sums are f32. For bf16 models.
 //
-// A row's bits depend neither on other rows nor on the split of a prompt. Blocks of keys are aligned to
-// pages. The running maximum is rounded up to an integer (log2), so rescaling is exact. The sum of weights
-// has 16 parts, by position, until the end. Hidden keys have the weight 0.
+// A row's bits depend neither on other rows nor on the split of a prompt: blocks of keys are aligned to
+// pages, the running maximum is rounded up to an integer (log2) for exact rescaling, and the sum of weights
+// has 16 parts, by position, until the end.
 namespace lariat::cpu {
 
-constexpr int64_t kTiledRows = 2 * kTileRows;  // rows at a time; q and acc are padded to a multiple
+constexpr int64_t kTiledRows = 2 * kTileRows;  // q and acc are padded to a multiple
 constexpr int64_t kTiledKeys = kKvPage;
 constexpr int64_t kScoreStride = kTiledKeys + kTileRows;       // floats
 constexpr int64_t kWeightStride = kTiledKeys / 2 + kTileRows;  // pairs
 constexpr float kLog2E = 1.44269504F, kLn2 = 0.693147181F;
 
-// Whether the processor multiplies bf16 faster than f32 and the cache has a suitable shape, with bf16 values
-// and 16-bit keys, as in a bf16 model.
+// Whether the processor multiplies bf16 faster than f32 and the cache has a suitable shape and dtypes.
 inline bool has_tiled_attention(const KvLayer& layer) {
   if (layer.head_dim % kTileColumns != 0) return false;
   if (layer.v_dtype != DType::kBF16 || layer.k_dtype == DType::kF32) return false;
@@ -37,7 +35,7 @@ struct TiledMemory {
   char* queries;      // per 32 rows: [2 tiles][head_dim / 32] tiles
   char* keys;         // [16 positions][head_dim / 32] tiles of transposed pairs
   char* values;       // [32 positions][value_stride / 16] tiles; a pair is positions i and i + 16
-  uint16_t* rounded;  // a page of keys or values
+  uint16_t* rounded;  // page of keys or values
   float* scores;      // [32][kScoreStride]
   uint32_t* weights;  // [32][kWeightStride] pairs, as in values
   float* sums;        // [rows][16]
@@ -48,7 +46,7 @@ struct TiledMemory {
     int64_t taken = 0;
     const auto take = [&](int64_t size) -> char* {
       const int64_t at = std::exchange(taken, taken + size);
-      return memory == nullptr ? nullptr : static_cast<char*>(memory) + at;  // without memory: counts only
+      return memory == nullptr ? nullptr : static_cast<char*>(memory) + at;  // null memory: counts only
     };
     rows = round_up(rows, kTiledRows);
     queries = take(rows * layer.head_dim * 2);
@@ -66,11 +64,11 @@ struct TiledMemory {
 void pack_value_pairs(const uint16_t* from, int64_t stride, void* to);
 
 // Converts scores of the rows from `row` on at positions [base, base + keys) to weights; rescales max, sums
-// and acc to the new maximum. keys: a multiple of 32.
+// and acc. keys: a multiple of 32.
 void tiled_softmax(const AttentionTask& task, const TiledMemory& memory, int64_t row, int64_t base,
                    int64_t keys);
 
-// multiply_tiles with 2 x 2 tiles side by side at c, rows `stride` bytes apart.
+// multiply_tiles with 2 x 2 adjacent tiles at c.
 template <class Tiles>
 void multiply_square(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
                      int64_t stride) {
@@ -78,7 +76,7 @@ void multiply_square(const TilePlaces& a, const TilePlaces& b, int64_t depth, bo
   multiply_tiles<Tiles>(a, b, depth, zero, corners, stride);
 }
 
-// Replaces tile registers by AVX-512 with VDPBF16PS, straight from memory. Requires has_avx512_bf16().
+// Replaces tile registers by AVX-512 with VDPBF16PS. Requires has_avx512_bf16().
 struct PairVectors {
   static void configure(const TileConfig&) {}
   static void release() {}
@@ -87,13 +85,13 @@ template <>
 void multiply_square<PairVectors>(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero, char* c,
                                   int64_t stride);
 
-// First position in a page that the rows from `row` on see, rounded down to a tile of values.
+// First visible position in a page for the rows from `row` on, rounded down to a tile of values.
 inline int64_t first_packed(const AttentionTask& task, int64_t row, int64_t base) {
   return std::max<int64_t>(task.begin(row) - base, 0) / (2 * kTileRows) * (2 * kTileRows);
 }
 
-// Packs the task's head in the page of `base`, from the first visible 32 positions up to last_key. Zeros
-// follow, since later memory may be non-finite.
+// Packs the task's head in the page of `base`, from the first visible tile up to last_key, then zeros: later
+// memory may be non-finite.
 inline void pack_page(const AttentionTask& task, int64_t base, const TiledMemory& memory) {
   const KvLayer& layer = *task.layer;
   const int64_t head_dim = layer.head_dim, half = head_dim / kTileColumns * kTileBytes;
@@ -124,7 +122,6 @@ inline void pack_page(const AttentionTask& task, int64_t base, const TiledMemory
   }
 }
 
-// Attention of kTiledRows rows from `row` on over the packed page at `base`.
 template <class Tiles>
 void attend_rows(const AttentionTask& task, const TiledMemory& memory, int64_t row, int64_t base) {
   const int64_t last = std::min(task.end(std::min(row + kTiledRows, task.rows) - 1), task.last_key) - base;
@@ -149,9 +146,9 @@ void attend_rows(const AttentionTask& task, const TiledMemory& memory, int64_t r
   }
 }
 
-// attention_block for bf16 operands. Requires head_dim and value_stride in multiples of 32, q scaled by
-// kLog2E, q and acc padded to kTiledRows, integer max in log2 units (also on return), first_key at the start
-// of a page, and scratch of TiledMemory::bytes, aligned to 64.
+// Requires head_dim and value_stride in multiples of 32, q scaled by kLog2E, q and acc padded to kTiledRows,
+// integer max in log2 units (also on return), first_key at the start of a page, and scratch of
+// TiledMemory::bytes, aligned to 64.
 template <class Tiles>
 void attention_tiles(const AttentionTask& task) {
   const int64_t half = task.layer->head_dim / kTileColumns * kTileBytes;

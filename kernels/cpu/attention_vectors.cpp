@@ -3,8 +3,6 @@
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/avx512_bf16.h"
 
-// Attention of attention_tiles.h on AMX tiles, and on AVX-512 with VDPBF16PS: twice the multiply-adds of an
-// f32 FMA per instruction.
 #if defined(__x86_64__)
 
 namespace lariat::cpu {
@@ -17,7 +15,7 @@ float* sums_of(char* c, int64_t stride, int row, int tile) {
   return reinterpret_cast<float*>(c + row * stride + tile * 64);
 }
 
-// kRows rows of both tiles at c += rows of a's tiles (a.half is unused) times b's two tiles.
+// kRows rows of both tiles at c += rows of a (a.half is unused) times b's two tiles.
 LARIAT_AVX512_BF16 void multiply_rows(const TilePlaces& a, const TilePlaces& b, int64_t depth, bool zero,
                                       char* c, int64_t stride) {
   __m512 sum[kRows][2];

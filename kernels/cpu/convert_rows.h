@@ -5,13 +5,12 @@
 #include "kernels/integers.h"
 #include "kernels/tensor.h"
 
-// Conversions of whole matrices in host memory.
 namespace lariat::cpu {
 
-// dst = src for float matrices of one shape: kernels/convert.h, vectorised, on the calling thread.
+// dst = src for float matrices of one shape (kernels/convert.h), vectorised.
 void convert_rows(const Matrix& src, const Matrix& dst);
 
-// Rows rounded to bf16, zero-padded to whole blocks of kTiledBlock columns; memory: rounded_bytes.
+// Rows rounded to bf16, zero-padded to whole blocks of kTiledBlock columns.
 constexpr size_t rounded_bytes(int64_t rows, int64_t cols) {
   return static_cast<size_t>(rows * round_up(cols, kTiledBlock)) * 2;
 }

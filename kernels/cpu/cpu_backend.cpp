@@ -20,7 +20,6 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Processor model as reported by the system, else "CPU".
 std::string cpu_model() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -44,8 +43,8 @@ std::string CpuBackend::description() const {
 Traits CpuBackend::traits() const { return {.copies_bf16 = cpu::has_amx_bf16()}; }
 
 Buffer CpuBackend::allocate(size_t bytes) {
-  // Large blocks use huge pages: long streams of a KV cache or converted weight need fewer page walks. The
-  // tail uses small pages: a page of a KV cache would otherwise take up to 2 MiB more.
+  // Large blocks use huge pages, for fewer page walks. The tail uses small pages: a page of a KV cache would
+  // otherwise take up to 2 MiB more.
   const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : 64;
   const size_t rounded = round_up<size_t>(std::max<size_t>(bytes, 1), 64);
   void* data = nullptr;
@@ -64,7 +63,7 @@ void CpuBackend::release(void* data, size_t) noexcept { std::free(data); }
 
 void* CpuBackend::at_least(Buffer& buffer, size_t bytes) {
   if (buffer.bytes() < bytes) {
-    buffer = Buffer();  // frees the old block first: the two never coexist
+    buffer = Buffer();  // frees the old block first
     buffer = allocate(bytes);
   }
   return buffer.data();

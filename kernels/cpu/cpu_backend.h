@@ -7,17 +7,17 @@
 
 namespace lariat {
 
-// Call counts of the two kernels of an op, for tests: products (one per product, or per block of
-// grouped_linear with float weights) and attention (one per call and sequence).
+// Call counts for tests: per product, or block of grouped_linear with float weights; per attention call and
+// sequence.
 struct CpuPaths {
   int64_t gemv = 0, gemm = 0;
   int64_t attention_stream = 0, attention_block = 0;
 };
 
-// Rows of a grouped_linear by block: block e has rows[first[e]] to rows[first[e + 1] - 1].
+// Rows of a grouped_linear by block.
 struct GroupedRows {
   std::vector<int32_t> first, rows;
-  std::vector<int32_t> few;  // blocks for gemv: at least one row, but not many
+  std::vector<int32_t> few;  // blocks for gemv: 1 to kGemvRows rows
 
   void sort(std::span<const int32_t> chosen, size_t n_blocks);
   int64_t count(size_t block) const { return first[block + 1] - first[block]; }
@@ -26,11 +26,10 @@ struct GroupedRows {
   }
 };
 
-// Default backend: host memory, Highway vectors (best instruction set at run time) and the threads of
-// kernels/team.h. One op per file in this folder.
+// Default backend: host memory, Highway vectors and a thread team.
 class CpuBackend final : public Backend {
  public:
-  // threads: 0 uses every core available to this process.
+  // threads: 0 uses every available core.
   explicit CpuBackend(int threads = 0);
 
   int threads() const { return threads_; }
@@ -74,10 +73,10 @@ class CpuBackend final : public Backend {
   void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) override;
 
  private:
-  // Scratch of at least `bytes` for the running op; the next call overwrites it.
+  // Scratch of the running op; the next call overwrites it.
   void* scratch(size_t bytes) { return at_least(scratch_, bytes); }
   void* at_least(Buffer& buffer, size_t bytes);
-  // Products of one x. Weights with the same form of x (one dtype, or all integer codes) run together.
+  // Products of one x; weights that read x in the same form run together.
   void multiply(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_alike(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_codes(const Matrix& x, std::span<const Product> products);
@@ -90,12 +89,12 @@ class CpuBackend final : public Backend {
   int threads_;
   CpuPaths paths_;
   std::atomic<int64_t> saturated_keys_{0}, saturated_values_{0};
-  Buffer scratch_;                  // grows to the needs of the largest op
+  Buffer scratch_;
   std::vector<RopeAngles> angles_;  // one per sequence
   GroupedRows grouped_rows_;
   std::vector<int32_t> drawn_;  // result of the last draw
-  Buffer gathered_;             // rows and outputs of one block; grows like scratch_
-  Buffer up_;                   // second product of a gated unit; likewise
+  Buffer gathered_;             // rows and outputs of a block
+  Buffer up_;                   // second product of a gated unit
 };
 
 }  // namespace lariat

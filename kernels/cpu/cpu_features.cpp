@@ -41,8 +41,8 @@ bool has_avx512() {
 
 }  // namespace
 
-// Queried once: a query takes a microsecond, more under a hypervisor. Highway's AVX2 includes F16C, which
-// clang's builtin cannot name.
+// Queried once: a query takes a microsecond, or more. Highway's AVX2 includes F16C, which clang's builtin
+// cannot name.
 bool has_avx2() {
   static const bool has = (hwy::SupportedTargets() & HWY_AVX2) != 0 && __builtin_cpu_supports("avx2") &&
                           __builtin_cpu_supports("fma");
@@ -56,7 +56,7 @@ bool supports_avx512_bf16() {
 
 bool has_avx512_bf16() {
   if (!supports_avx512_bf16()) return false;
-  if (newest_processor == Processor::kAvx512Bf16) return true;  // a test of this path
+  if (newest_processor == Processor::kAvx512Bf16) return true;  // for tests
   static const bool chosen =
       requested_path().empty() ? bf16_dot_speedup() > 2.0 / 3 : requested_path() != "f32";
   return chosen;

@@ -3,28 +3,27 @@
 
 namespace lariat::cpu {
 
-// Whether this processor can run AVX2 with fused multiply-adds and F16C.
+// AVX2 with fused multiply-adds and F16C.
 bool has_avx2();
 
-// Whether the processor can run AVX-512 with bf16 dot products (VDPBF16PS).
+// AVX-512 with bf16 dot products (VDPBF16PS).
 bool supports_avx512_bf16();
-// Whether kernels use VDPBF16PS: bf16_dot_speedup() (gemm.h), measured once per process, is at least 2/3; f32
-// kernels reach a smaller share of their peak. LARIAT_CPU_PATH=f32 or bf16 overrides the measurement.
+// Whether kernels use VDPBF16PS: bf16_dot_speedup() (gemm.h) is at least 2/3, since f32 kernels reach a
+// smaller share of their peak. LARIAT_CPU_PATH=f32 or bf16 overrides it.
 bool has_avx512_bf16();
 
-// Whether the processor can run AVX-512 with byte dot products (VNNI).
+// AVX-512 with byte dot products (VNNI).
 bool has_avx512_vnni();
 
-// Whether the processor has bf16 AMX, Linux grants the tile state (eight KiB; the first call requests it for
-// all threads), and LARIAT_CPU_PATH does not name an older path.
+// Whether the processor has bf16 AMX, Linux grants the tile state to all threads, and LARIAT_CPU_PATH does
+// not name an older path.
 bool has_amx_bf16();
 std::string_view amx_bf16_unavailable_reason();  // empty if available
 
-// x86-64 processors by code path (docs/accuracy.md). Each includes all earlier ones; kAvx512Bf16 has VNNI.
+// x86-64 processors by code path (docs/accuracy.md). Each includes all earlier paths; kAvx512Bf16 has VNNI.
 enum class Processor { kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
-// For tests (tests/limit_targets.cpp): newest kind to use, and whether gemm_amx and attention_amx point to an
-// emulation of AMX.
+// For tests (tests/limit_targets.cpp): newest kind to use, and whether AMX is emulated.
 inline Processor newest_processor = Processor::kAmx;
 inline bool amx_is_emulated = false;
 

@@ -16,7 +16,6 @@ bool likelier(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-// Candidate tokens of one row, reduced by each filter.
 class Draw {
  public:
   explicit Draw(std::span<const float> logits) {

@@ -1,5 +1,4 @@
-// Expert ops. An expert's rows are one product: by gemm if many; products of few rows share a parallel
-// region.
+// Experts with many rows use gemm; products of few rows share a parallel region.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -25,7 +24,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// out = (add ? out : 0) + sum_j weights[j] x[j], for one row out and one row x per weight.
+// out = (add ? out : 0) + sum_j weights[j] x[j].
 void CombineRows(const Matrix& x, const float* HWY_RESTRICT weights, bool add, float* HWY_RESTRICT out) {
   const F32 d;
   ForVectors(static_cast<size_t>(x.cols), [&](size_t i, size_t count) LARIAT_INLINE_BODY {
@@ -51,7 +50,7 @@ constexpr double kLargest = std::numeric_limits<double>::max();    // finite lim
 constexpr double kOut = -std::numeric_limits<double>::infinity();  // excluded from selection
 constexpr double kTaken = std::numeric_limits<double>::quiet_NaN();
 
-// Index of the first largest value. NaNs are skipped; at least one value must not be NaN.
+// Index of the first largest value; at least one value must not be NaN.
 size_t first_of_largest(std::span<const double> values) {
   size_t best = values.size();
   for (size_t i = 0; i < values.size(); ++i) {
@@ -60,7 +59,6 @@ size_t first_of_largest(std::span<const double> values) {
   return best;
 }
 
-// Removes the first largest value and returns its index.
 size_t take_largest(std::span<double> values) {
   const size_t best = first_of_largest(values);
   values[best] = kTaken;
@@ -127,8 +125,7 @@ class Token {
   std::array<double, kMaxExperts> scores_, choice_;
 };
 
-// Products of experts with few rows, shared by all threads. Outputs are counted in units, expert after
-// expert: a row of weights, or a tile if quantized.
+// Products of experts with few rows. Outputs are counted in units: a row of weights, or a tile if quantized.
 class FewRows {
  public:
   FewRows(const Matrix& x, const Weight& weight, const GroupedRows& rows, const Matrix& out)
@@ -219,7 +216,7 @@ void GroupedRows::sort(std::span<const int32_t> chosen, size_t n_blocks) {
     if (count > 0 && count <= cpu::kGemvRows) few.push_back(static_cast<int32_t>(e));
     first[e + 1] += first[e];
   }
-  // first[e] advances to the start of the next block and is shifted back below.
+  // first[e] advances to the next block and is shifted back below.
   for (size_t i = 0; i < chosen.size(); ++i) {
     rows[static_cast<size_t>(first[static_cast<size_t>(chosen[i])]++)] = static_cast<int32_t>(i);
   }
@@ -253,8 +250,8 @@ void CpuBackend::grouped_linear(const Matrix& x, const Weight& weight, const Rou
   if (grouped_rows_.few.empty()) return;
   const FewRows few(x, weight, grouped_rows_, out);
   if (!is_quantized(blocks[0].w.dtype)) paths_.gemv += static_cast<int64_t>(grouped_rows_.few.size());
-  // One thread per 2^17 weights, three microseconds of work. Up to four tasks per thread compensate delays,
-  // each with at least 2^19 weights, for long streams.
+  // One thread per 2^17 weights, three microseconds of work. Up to four tasks per thread compensate delays;
+  // 2^19 weights are a long stream.
   const int64_t team = team_for(few.weights(), 1 << 17, threads_);
   const int64_t tasks = team * std::clamp<int64_t>((few.weights() >> 19) / team, 1, 4);
   const size_t bytes = few.thread_bytes();
@@ -265,7 +262,7 @@ void CpuBackend::grouped_linear(const Matrix& x, const Weight& weight, const Rou
   });
 }
 
-// Rows `ids` of out = w times rows `ids` of x, which are gathered first.
+// Gathers rows `ids` of x; writes rows `ids` of out.
 void CpuBackend::multiply_group(const Matrix& x, const RowBlock& block, std::span<const int32_t> ids,
                                 DType compute, const Matrix& out) {
   const auto count = static_cast<int64_t>(ids.size()), per_x = out.rows / x.rows;
@@ -283,7 +280,7 @@ void CpuBackend::multiply_group(const Matrix& x, const RowBlock& block, std::spa
   copy_rows(
       x.cols, [&](int64_t i) { return x.f32(id(i) / per_x); }, [&](int64_t i) { return some_x.f32(i); });
   const Product product{block.w, block.bias, some_out};
-  // Chunks of a prefill split an expert's rows: integer codes therefore always use integers.
+  // Prefill chunks split an expert's rows: integer codes always use integers.
   is_quantized(block.w.dtype) && is_integer(block.w.grouping.code)
       ? multiply_codes(some_x, {&product, 1})
       : multiply_alike(some_x, {&product, 1}, compute);

@@ -12,14 +12,12 @@
 namespace lariat::cpu {
 namespace {
 
-// L2 budget of one core: a panel of x over a block of columns, and a block of w. Half of the usual 1 MiB, or
-// all of a smaller L2.
+// L2 budget of one core (half of the usual 1 MiB): a panel of x over a block of columns, and a block of w.
 constexpr int64_t kPanelBytes = 192 << 10;
 constexpr int64_t kWeightBytes = 320 << 10;
 constexpr int64_t kMaxRows = 1024;  // rows of x at a time: bounds the packed copy
 
-// Partition of the products of one x, with weights of one dtype or all quantized: `columns` of x and w, and
-// `w_rows` rows of w at a time.
+// Partition of the products of one x: `columns` of x and w, and `w_rows` rows of w at a time.
 struct Blocks {
   const GemmKernel& kernel;
   int64_t x_rows, k, columns, unit, w_rows;  // w_rows: a multiple of `unit`
@@ -45,13 +43,12 @@ struct Blocks {
   int64_t panels(int64_t rows) const { return ceil_div(rows, kernel.panel); }
   int64_t column_blocks() const { return ceil_div(k, columns); }
 
-  // A tile reads several rows of w at once. Rows a multiple of 4 KiB apart share one L1 set of eight lines; a
-  // copy with another stride costs little.
+  // Rows a multiple of 4 KiB apart, read at once, would share one L1 set of eight lines.
   bool copied(const Matrix& w) const {
     return w.dtype != kernel.dtype || w.stride * static_cast<int64_t>(size_of(w.dtype)) % 4096 == 0;
   }
 
-  // Packed x: [column block][panel], of equal size; then one block of w per thread.
+  // Packed x: [column block][panel]; then one block of w per thread.
   size_t panel_bytes() const { return static_cast<size_t>(columns * kernel.panel) * size_of(kernel.dtype); }
   size_t packed_bytes() const {
     return panel_bytes() * static_cast<size_t>(panels(x_rows) * column_blocks());
@@ -62,7 +59,7 @@ struct Blocks {
   }
 };
 
-// Products of at most kMaxRows rows of x, packed once; called by every thread of a team.
+// Products of at most kMaxRows rows of x, by every thread of a team.
 class PanelProduct {
  public:
   PanelProduct(const Blocks& blocks, const Matrix& x, char* scratch)
@@ -77,7 +74,7 @@ class PanelProduct {
                         packed(block, panel));
   }
 
-  // Some rows of w times all of x; out: their columns. The block of w stays in L2 while x streams.
+  // Some rows of w times all of x. The block of w stays in L2 while x streams.
   void multiply(const Matrix& w, int64_t first, const Matrix& out, int thread) const {
     for (int64_t block = 0; block < blocks_.column_blocks(); ++block) {
       const Matrix part = part_of(w, first, out.cols, block, thread);
@@ -130,7 +127,7 @@ size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DT
 void gemm(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads) {
   if (on_tiles(products[0].w)) return gemm_amx(x, products, scratch, threads);
   const Blocks blocks(x, products, compute);
-  // Small blocks for few rows of w, so that every thread gets work; sums do not depend on the partition.
+  // Every thread gets work; sums do not depend on the partition.
   const int64_t all = units_of(products, [](const Product& product) { return product.w.rows; });
   const int64_t fair = round_up(ceil_div<int64_t>(all, threads), blocks.unit);
   const int64_t step = std::min(blocks.w_rows, fair);

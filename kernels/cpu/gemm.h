@@ -4,16 +4,14 @@
 #include "kernels/integers.h"
 #include "kernels/weight.h"
 
-// Matrix product for many rows of x (prefill). One driver (gemm.cpp) splits the product into blocks that fit
-// L2; a GemmKernel multiplies one block. Only x is packed, once for all its products:
+// Matrix product for many rows of x (prefill). gemm.cpp splits the product into blocks that fit L2; a
+// GemmKernel multiplies one block. Only x is packed:
 //
 //   packed x:  panels of `panel` rows, each [k][panel] (16-bit: [k/2][panel][2]), so that a vector holds one
 //              column of x for consecutive rows
 //   w:         read in place, one value (16-bit: one pair) of a row broadcast to all lanes
 //
-// A weight of the kernel's dtype is neither copied nor reordered, and a mapped file is read once. A tile of w
-// rows by x vectors stays in registers while k runs. AMX has its own driver (gemm_amx), with other blocks and
-// packed w.
+// Weights of the kernel's dtype are not copied. AMX has its own driver (gemm_amx) with packed w.
 //
 // Kernels for more than kGemvRows rows of x (gemv.h handles fewer rows):
 //
@@ -22,15 +20,13 @@
 //   other floats   gemm_f32_kernel          gemm_f32_kernel    gemm_f32_kernel
 //   integer codes  tiles, w in bf16         integers (quant_matmul.h)
 //   float codes    tiles, w in bf16         gemm_f32_kernel, converts blocks of w to f32
-//
-// Experts with integer codes always use integers, since chunks of a prefill split their rows.
 namespace lariat::cpu {
 
 struct GemmKernel {
   int64_t panel;   // rows of x per packed panel
   int64_t w_rows;  // rows of w per register tile; blocks of w are multiples
   DType dtype;     // of packed x and of w
-  // Packs a block of columns of at most `panel` rows of x. `round`: rounds to bf16 first.
+  // Packs columns of at most `panel` rows of x; `round`: rounds to bf16 first.
   void (*pack)(const Matrix& x, bool round, void* packed);
   // out = (or +=) packed x times w^T. out.rows: packed rows; out.cols = w.rows.
   void (*multiply)(const void* packed, const Matrix& w, bool accumulate, const Matrix& out);
@@ -39,8 +35,7 @@ struct GemmKernel {
 const GemmKernel& gemm_f32_kernel();   // any processor
 const GemmKernel& gemm_bf16_kernel();  // requires has_avx512_bf16()
 
-// Stores (or adds) a register tile, transposed: vectors run over rows of x, output rows over rows of w.
-// tile[o * tile_stride + t] -> out[t * out_stride + o].
+// Stores (or adds) a register tile, transposed: tile[o * tile_stride + t] -> out[t * out_stride + o].
 inline void store_transposed(const float* __restrict tile, int64_t tile_stride, int64_t x_rows,
                              int64_t w_rows, bool accumulate, float* __restrict out, int64_t out_stride) {
   for (int64_t t = 0; t < x_rows; ++t) {
@@ -53,7 +48,7 @@ inline void store_transposed(const float* __restrict tile, int64_t tile_stride, 
   }
 }
 
-// Calls multiply(height, rows of w, their columns of out) for all full register tiles of each height in turn.
+// Calls multiply(height, rows of w, their columns of out) for all register tiles.
 template <int... kHeights, class Multiply>
 void for_row_tiles(const Matrix& w, const Matrix& out, const Multiply& multiply) {
   int64_t o = 0;
@@ -65,22 +60,21 @@ void for_row_tiles(const Matrix& w, const Matrix& out, const Multiply& multiply)
   (tiles(std::integral_constant<int, kHeights>()), ...);
 }
 
-// Register-only multiply-adds with the instruction of the bf16 kernel: `repetitions` of a dozen independent
-// ones. Returns the operation count. For measure_cpu_limits.
+// A dozen independent multiply-adds in registers, `repetitions` times. Returns the operation count.
 double bf16_multiply_adds(int64_t repetitions, float* sink);
 
-// Operations per second of VDPBF16PS relative to f32 FMA, in registers of one thread; takes a millisecond.
-// Requires supports_avx512_bf16(). Some Xeons report 0.5, Zen 4 and others 2.
+// Operations per second of VDPBF16PS relative to f32 FMA (some Xeons 0.5, Zen 4 and others 2). Requires
+// supports_avx512_bf16().
 double bf16_dot_speedup();
 
-// gemm() on tile registers (amx_product.h), and the rate of their instruction. Requires has_amx_bf16() and
-// tiled or quantized weights.
+// gemm() on tile registers (amx_product.h), and their rate. Requires has_amx_bf16() and tiled or quantized
+// weights.
 extern void (*gemm_amx)(const Matrix& x, std::span<const Product> products, void* scratch,
-                        int threads);  // tests replace it by emulated tiles
+                        int threads);  // tests replace it
 double amx_multiply_adds(int64_t repetitions, float* sink);
 
-// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, as in Backend::linear, and its scratch
-// bytes. Weights have one dtype or are all quantized; integer codes require has_amx_bf16().
+// out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, and its scratch bytes. Weights have one
+// dtype or are all quantized; integer codes require has_amx_bf16().
 void gemm(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads);
 size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads);
 

@@ -6,8 +6,7 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/gemm.h"
 
-// AVX-512 with VDPBF16PS: twice the multiply-adds of an f32 FMA per instruction. VDPBF16PS treats subnormal
-// inputs and results as zero; otherwise it is ordinary f32 accumulation.
+// AVX-512 with VDPBF16PS: twice the multiply-adds of an f32 FMA. Subnormal inputs and results become zero.
 #if defined(__x86_64__)
 
 namespace lariat::cpu {
@@ -17,12 +16,12 @@ constexpr int64_t kLanes = 16;  // f32 sums in a vector, pairs of bf16 in a vect
 constexpr int64_t kPanel = 2 * kLanes;
 constexpr int kWRows = 12;  // 12 x 2 sums, 2 vectors of x and a broadcast: 27 of 32 registers
 
-// Width of the panel for `rows` rows: a short last panel has one vector, not two.
+// A short last panel has one vector, not two.
 constexpr int64_t panel_width(int64_t rows) { return rows > kLanes ? kPanel : kLanes; }
 
 // packed[pair][row] = (x[row][2 pair], x[row][2 pair + 1]); absent rows and an absent last column are zero.
 void pack(const Matrix& x, bool, void* packed) {
-  constexpr int64_t kColumns = 128;  // at a time: scattered stores stay in L1
+  constexpr int64_t kColumns = 128;  // scattered stores stay in L1
   auto* to = static_cast<uint32_t*>(packed);
   const int64_t width = panel_width(x.rows);
   for (int64_t first = 0; first < x.cols; first += kColumns) {
@@ -38,7 +37,6 @@ void pack(const Matrix& x, bool, void* packed) {
   }
 }
 
-// Accumulates `pairs` pairs of columns: x from a packed panel, w row by row.
 template <int kRows, int kVectors>
 LARIAT_AVX512_BF16 inline __attribute__((always_inline)) void accumulate_pairs(
     const char* packed, const uint16_t* w, int64_t w_stride, int64_t pairs, __m512 (&sum)[kRows][kVectors]) {
@@ -56,7 +54,6 @@ LARIAT_AVX512_BF16 inline __attribute__((always_inline)) void accumulate_pairs(
   }
 }
 
-// kRows rows of w times a panel of kVectors vectors.
 template <int kRows, int kVectors>
 LARIAT_AVX512_BF16 void multiply_tile(const char* packed, const Matrix& w, bool accumulate,
                                       const Matrix& out) {
@@ -67,7 +64,7 @@ LARIAT_AVX512_BF16 void multiply_tile(const char* packed, const Matrix& w, bool 
   const auto* weights = static_cast<const uint16_t*>(w.data);
   const int64_t pairs = w.cols / 2;
   accumulate_pairs(packed, weights, w.stride, pairs, sum);
-  if (w.cols % 2 != 0) {  // last column alone: the next value of w is not in the row
+  if (w.cols % 2 != 0) {  // the next value of w is not in the row
     uint16_t last[kRows][2] = {};
     for (int r = 0; r < kRows; ++r) last[r][0] = weights[r * w.stride + w.cols - 1];
     accumulate_pairs(packed + pairs * kVectors * sizeof(__m512), last[0], 2, 1, sum);

@@ -20,7 +20,7 @@ constexpr int kTileRows = 12;
 constexpr int64_t kTileLanes = hn::MaxLanes(F32());
 constexpr int64_t kTilePanel = 2 * kTileLanes;
 
-// Width of the panel for `rows` rows: a short last panel has one vector, not two.
+// A short last panel has one vector, not two.
 constexpr int64_t PanelWidth(int64_t rows) { return rows > kTileLanes ? kTilePanel : kTileLanes; }
 
 // packed[column][row] = x[row][column]; absent rows are zero.
@@ -45,7 +45,6 @@ void PackF32(const Matrix& x, bool round, void* packed) {
   }
 }
 
-// kRows rows of w times a panel of kVectors vectors.
 template <int kRows, int kVectors>
 void MultiplyTile(const float* HWY_RESTRICT packed, const Matrix& w, bool accumulate, const Matrix& out) {
   const F32 d;

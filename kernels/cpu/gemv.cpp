@@ -17,8 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// X: element type of x. kX * kW independent sums hide the latency of an FMA; the order of every sum is the
-// same for all kX and kW.
+// kX * kW independent sums hide FMA latency; every sum's order is the same for all kX and kW.
 template <typename X>
 struct Dot {
   template <int kX, int kW, typename T>
@@ -67,7 +66,6 @@ struct Dot {
   }
 };
 
-// Output columns [first, last).
 void Gemv(const Matrix& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last) {
   WithDType(w.data, w.dtype, [&](const auto* weights) HWY_ATTR {
     if (x.dtype == DType::kF32) {
@@ -88,7 +86,7 @@ HWY_EXPORT(Gemv);
 namespace cpu {
 namespace {
 
-// Rows of x that stay in L2 while the weights stream: 32 rows of 8192 floats are 1 MiB.
+// These rows of x stay in L2 while the weights stream: 32 rows of 8192 floats are 1 MiB.
 constexpr int64_t kRowsInCache = 32;
 
 int64_t units(const Product& product) { return ceil_div(product.w.rows, gemv_unit(product.w)); }

@@ -2,18 +2,18 @@
 #include "kernels/cpu/fetch_ahead.h"
 #include "kernels/cpu/gemv.h"
 
-// bf16 times bf16 without conversion (AVX-512 BF16). The product is memory-bound: a bf16 x takes half the
-// space in L1 while the weights stream. With 5632 columns it reads 83 GB/s, an f32 x 55.
+// bf16 times bf16 without conversion (AVX-512 BF16). A bf16 x takes half the space in L1: with 5632 columns
+// 83 GB/s, vs 55 for an f32 x.
 #if defined(__x86_64__)
 
 namespace lariat::cpu {
 namespace {
 
-// The compiler's own reduction warns about registers left undefined on purpose.
+// The compiler's reduction warns about registers left undefined on purpose.
 LARIAT_AVX512_BF16 float sum_of_lanes(__m512 v) {
   constexpr __mmask16 kAll = 0xffff;
-  v = _mm512_add_ps(v, _mm512_maskz_shuffle_f32x4(kAll, v, v, 0x4e));  // halves
-  v = _mm512_add_ps(v, _mm512_maskz_shuffle_f32x4(kAll, v, v, 0xb1));  // quarters
+  v = _mm512_add_ps(v, _mm512_maskz_shuffle_f32x4(kAll, v, v, 0x4e));
+  v = _mm512_add_ps(v, _mm512_maskz_shuffle_f32x4(kAll, v, v, 0xb1));
   v = _mm512_add_ps(v, _mm512_maskz_permute_ps(kAll, v, 0x4e));
   v = _mm512_add_ps(v, _mm512_maskz_permute_ps(kAll, v, 0xb1));
   return _mm512_cvtss_f32(v);

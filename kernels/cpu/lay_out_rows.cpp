@@ -31,7 +31,6 @@ void quantize_rows(const HostWeight& from, int64_t first_row, const Matrix& to, 
   }
 }
 
-// Packs panels [first, last) of a tiled matrix; converts rows to bf16 if needed.
 void pack_panels(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
   const bool reads = static_cast<bool>(from.read_row), converts = reads || from.m.dtype != DType::kBF16;
   std::vector<uint16_t> made(static_cast<size_t>(converts ? kTiledBlock * to.cols : 0));

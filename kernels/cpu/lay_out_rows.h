@@ -3,8 +3,8 @@
 
 namespace lariat::cpu {
 
-// lay_out() (kernels/host_weight.h), bitwise identical, vectorised and on several threads. `to`: host memory,
-// rows of the weight from `first_row` on, a multiple of kQuantRows.
+// lay_out() (kernels/host_weight.h), bitwise identical, on several threads. `to`: rows of the weight from
+// `first_row` on, a multiple of kQuantRows.
 void lay_out_rows(const HostWeight& from, int64_t first_row, const Matrix& to, int threads);
 
 }  // namespace lariat::cpu

@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Reads `bytes` bytes in parallel runs of equal size; the result depends on all bytes.
+// Reads `bytes` bytes in parallel runs of equal size.
 uint64_t Read(const uint64_t* data, size_t bytes, size_t streams) {
   const hn::ScalableTag<uint64_t> d;
   constexpr size_t kStep = 256 / sizeof(uint64_t);
@@ -41,12 +41,12 @@ uint64_t Read(const uint64_t* data, size_t bytes, size_t streams) {
 
 // bf16_multiply_adds (gemm.h) in f32.
 double MultiplyAdds(int64_t repetitions, float* sink) {
-  constexpr int kSums = 12;  // hides a latency of four or six cycles and fits 16 registers
+  constexpr int kSums = 12;  // hides FMA latency and fits 16 registers
   const F32 d;
   VF32 sum[kSums], x = hn::Set(d, 1e-3F), y = hn::Set(d, 1e-4F);
   for (auto& s : sum) s = hn::Zero(d);
   for (int64_t t = 0; t < repetitions; ++t) {
-    for (auto& s : sum) s = hn::MulAdd(s, x, y);  // a dependency chain, which compilers cannot shorten
+    for (auto& s : sum) s = hn::MulAdd(s, x, y);  // a dependency chain
   }
   for (int i = 1; i < kSums; ++i) sum[0] = hn::Add(sum[0], sum[i]);
   *sink = hn::GetLane(hn::SumOfLanes(d, sum[0]));
@@ -70,10 +70,9 @@ double now() {
 volatile uint64_t read_sink;  // prevents optimisation of its inputs
 volatile float sum_sink;
 
-// Bytes per second that `threads` threads read from memory: at least 1 GiB, far beyond any cache, several
-// streams per thread, best of several runs. Takes about a second.
 double measure_read_bandwidth(int threads) {
-  constexpr size_t kBytes = size_t{1100} << 20;  // no power of two: streams must not share a bank
+  constexpr size_t kBytes = size_t{1100}
+                            << 20;  // far beyond any cache; no power of two: streams must not share a bank
   void* data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) throw Error("read bandwidth: no memory for the measurement; free 1.1 GiB");
   madvise(data, kBytes, MADV_HUGEPAGE);
@@ -93,9 +92,8 @@ double measure_read_bandwidth(int threads) {
   return best;
 }
 
-// Operations per second of `threads` threads with register-only multiply-adds, by the widest instruction of a
-// matrix product of this dtype (f16 weights: f32; quantized: bytes, or bf16 on tiles). Upper bound of matrix
-// products. Takes about a tenth of a second.
+// Operations per second in registers, by the widest instruction of a matrix product of this dtype (f16
+// weights: f32; quantized: bytes, or bf16 on tiles).
 double measure_gemm_peak(DType dtype, int threads) {
   constexpr int64_t kRepetitions = 1000000;
   const bool amx = cpu::has_amx_bf16() && (dtype == DType::kBF16 || is_quantized(dtype));

@@ -4,7 +4,7 @@
 #include "kernels/cpu/quant_matmul.h"
 #include "kernels/error.h"
 
-// Stubs of the x86-64 kernels for other processors, which never call them.
+// Stubs of the x86-64 kernels, never called.
 #if !defined(__x86_64__)
 
 namespace lariat::cpu {

@@ -1,4 +1,3 @@
-// Norms over one row or one head, per instruction set, for the norm op and the q/k norms.
 #if defined(LARIAT_KERNELS_CPU_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LARIAT_KERNELS_CPU_NORM_INL_H_
 #undef LARIAT_KERNELS_CPU_NORM_INL_H_
@@ -14,8 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Sum of load(i)^2 over [0, n), in four partial sums per lane to limit latency and rounding. load(i, count)
-// returns the values at i; the last, shorter vector is padded with zeros.
+// Sum of load(i)^2 over [0, n), in four partial sums per lane. load(i, count) returns the values at i,
+// zero-padded.
 template <class Load>
 HWY_INLINE float SumSquares(size_t n, const Load& load) {
   const F32 d;
@@ -96,7 +95,6 @@ HWY_INLINE Moments MomentsAround(const float* x, size_t n, float shift) {
 
 // LayerNorm without bias; out may be x. Corrected two-pass algorithm (Chan, Golub and LeVeque, The American
 // Statistician 37, 1983): the sum of x - mean is the mean's rounding error, removed from variance and values.
-// A mean much larger than the spread is harmless.
 template <typename T>
 HWY_NOINLINE void LayerNormRow(const float* x, const T* weight, size_t n, float eps, float* out) {
   const F32 d;
@@ -124,4 +122,4 @@ HWY_NOINLINE inline void AddBias(float* x, const Matrix& bias, size_t n) {
 }  // namespace lariat::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // per-target include guard
+#endif

@@ -7,8 +7,8 @@
 
 namespace lariat {
 
-// Outputs of several products of one x, counted together in units, so that threads can share them. Units are
-// rows of w, tiles of w, or tasks; units(product) is the number of a product's units.
+// Outputs of several products of one x, counted in units so that threads can share them. units(product): rows
+// of w, tiles of w, or tasks.
 template <class Units>
 int64_t units_of(std::span<const Product> products, const Units& units) {
   int64_t sum = 0;
@@ -20,7 +20,7 @@ int64_t units_of(std::span<const Product> products, const Units& units) {
 template <class Units, class Body>
 void for_products(std::span<const Product> products, int64_t first, int64_t last, const Units& units,
                   const Body& body) {
-  int64_t begin = 0;  // first unit of the product
+  int64_t begin = 0;
   for (const Product& product : products) {
     const int64_t count = units(product);
     const int64_t from = std::max(first - begin, int64_t{0}), to = std::min(last - begin, count);

@@ -20,7 +20,6 @@ void Clip(float* x, float clip, size_t n) {
   }
 }
 
-// Bias and clip over the whole row, then RMSNorm over each head, if the model has them.
 void Prepare(float* row, size_t cols, size_t head_dim, const Matrix& bias, const Matrix& norm,
              const QkvEpilogue& epilogue) {
   if (bias) AddBias(row, bias, cols);
@@ -34,8 +33,8 @@ void Prepare(float* row, size_t cols, size_t head_dim, const Matrix& bias, const
   });
 }
 
-// Stores one token's prepared keys or values at its position in `cache`, with the first 2 * pairs numbers of
-// each head rotated. Returns the count of +-65504.
+// Stores one token's keys or values, the first 2 * pairs numbers of each head rotated. Returns the count of
+// +-65504.
 int64_t StoreHeads(const float* row, const float* cos, const float* sin, size_t pairs, bool interleaved,
                    const KvLayer& layer, void* cache, DType dtype, int64_t position) {
   const auto head_dim = static_cast<size_t>(layer.head_dim), rotary = 2 * pairs;
@@ -64,7 +63,6 @@ int64_t StoreValues(const float* row, const KvLayer& layer, void* page, int64_t 
   return StoreHeads(row, nullptr, nullptr, 0, false, layer, layer.values(page), layer.v_dtype, position);
 }
 
-// qkv_to_cache for row `row` of the step: the token at `position` of its sequence.
 Saturation QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const QkvEpilogue& epilogue,
                     const RopeTable& rope, const KvLayer& layer, void* const* pages, int64_t row,
                     int64_t position) {
@@ -88,7 +86,7 @@ Saturation QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const Qkv
   return saturated;
 }
 
-// Copies numbers [first, first + out.cols) of the key at `position` to rows [row, row + copies) of out.
+// Copies numbers [first, first + out.cols) of a key to rows [row, row + copies) of out.
 void LoadKey(const KvLayer& layer, void* page, int64_t position, int64_t first, const Matrix& out,
              int64_t row, int64_t copies) {
   WithDType(layer.keys(page), layer.k_dtype, [&](const auto* keys) HWY_ATTR {

@@ -1,6 +1,4 @@
-// Vectors of quantized weights; lanes are outputs, as in the layout (kernels/quant.h).
-//
-// Included after hwy/highway.h, between foreach_target.h's passes: once per instruction set.
+// Vectors of quantized weights; lanes are outputs. Included once per instruction set.
 #if defined(LARIAT_KERNELS_CPU_QUANT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LARIAT_KERNELS_CPU_QUANT_INL_H_
 #undef LARIAT_KERNELS_CPU_QUANT_INL_H_
@@ -17,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// All sums use the order of the scalar version. Processors have a power of two of f32 lanes, at most 16.
+// All sums use the scalar version's order.
 using DL = hn::CappedTag<float, kQuantRows>;
 using VL = hn::Vec<DL>;
 using DLI = hn::RebindToSigned<DL>;
@@ -25,7 +23,6 @@ using VLI = hn::Vec<DLI>;
 using DLU = hn::RebindToUnsigned<DL>;
 using VLU = hn::Vec<DLU>;
 
-// Scales, or minima, of the outputs from `lane` on.
 HWY_INLINE VL ScaleLanes(ScaleType type, const uint8_t* inner, const uint8_t* outer, int64_t lane) {
   const DL d;
   const auto at = [lane]<class T>(const uint8_t* from, T) { return reinterpret_cast<const T*>(from) + lane; };
@@ -43,7 +40,6 @@ HWY_INLINE VL ScaleLanes(ScaleType type, const uint8_t* inner, const uint8_t* ou
   return hn::Mul(LoadF32(d, at(outer, hwy::float16_t())), hn::ConvertTo(d, small));
 }
 
-// Scales and minima of input `input` of a block.
 struct BlockScales {
   VL scale, minimum;
 };
@@ -54,7 +50,7 @@ HWY_INLINE BlockScales ScalesAt(const cpu::QuantBlock& b, const uint8_t* block, 
   return {scale, ScaleLanes(b.scales, inner + b.inner_bytes, block + 2 * kQuantRows, lane)};
 }
 
-// Decoders of quantized values: at<i>(quad) decodes byte i of each lane.
+// Decoders: at<i>(quad) decodes byte i of each lane.
 template <bool kNibbles_>
 struct LinearValues {
   static constexpr bool kNibbles = kNibbles_;
@@ -101,7 +97,6 @@ struct TableValues {
   }
 };
 
-// Calls body(decoder of the matrix).
 template <class Body>
 HWY_INLINE void WithValues(const cpu::QuantBlock& b, const Body& body) {
   if (b.code == Code::kE4M3) return body(E4M3Values());
@@ -110,8 +105,8 @@ HWY_INLINE void WithValues(const cpu::QuantBlock& b, const Body& body) {
   b.bytes_wide ? body(LinearValues<false>{zero}) : body(LinearValues<true>{zero});
 }
 
-// Calls body(quad, half, codes) for quad `quad` of a group's first half and of its second half, for a vector
-// of outputs at `words`; half: a compile-time constant.
+// Calls body(quad, half, codes) for quad `quad` of both halves of a group and the outputs at `words`; half: a
+// compile-time constant.
 template <class Values, class Body>
 HWY_INLINE void ForHalves(const uint32_t* words, int64_t quad, const Body& body) {
   constexpr std::integral_constant<int, 0> kFirst;
@@ -128,7 +123,7 @@ HWY_INLINE void ForHalves(const uint32_t* words, int64_t quad, const Body& body)
   }
 }
 
-// Calls store(first input of four, first output, four vectors of weights) for group `group` of a block.
+// Calls store(first input of four, first output, four vectors of weights) for a group of a block.
 template <class Store>
 HWY_INLINE void ForWeights(const cpu::QuantBlock& b, const uint8_t* block, int64_t group,
                            const Store& store) {
@@ -156,4 +151,4 @@ HWY_INLINE void ForWeights(const cpu::QuantBlock& b, const uint8_t* block, int64
 }  // namespace lariat::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // per-target include guard
+#endif

@@ -9,13 +9,13 @@
 
 namespace lariat::cpu {
 
-// Values of QuantLayout for every group of inputs, computed once.
+// Values of QuantLayout, computed once.
 struct QuantBlock {
   Code code;
   ScaleType scales;
   // halves: 16 inputs share a scale; plain, narrow: see Grouping
   bool bytes_wide, minimum, halves, plain, narrow;
-  int zero, shift;  // shift: converts an input's index to its scale's index
+  int zero, shift;  // shift: from an input's index to its scale's index
   int64_t groups;   // of 32 inputs
   int64_t scale_width, outer_bytes, inner_bytes, scale_bytes, group_bytes, block_bytes;
   std::array<int8_t, 16> table{};  // for integer codes with a table
@@ -44,7 +44,6 @@ struct QuantBlock {
   }
 
   bool has_table() const { return code != Code::kLinear && code != Code::kE4M3; }
-  // Offset of the scales of input `input` from the start of its block.
   int64_t scales_at(int64_t input) const { return outer_bytes + (input >> shift) * kQuantRows * scale_width; }
 };
 
@@ -53,14 +52,12 @@ template <bool kBytes_, bool kTable_, bool kHalves_, bool kPlain_ = false>
 struct QuantKind {
   static constexpr bool kBytes = kBytes_, kTable = kTable_, kPlain = kPlain_, kNarrow = false,
                         kNested = false;
-  static constexpr int kParts = kHalves_ ? 2 : 1;  // parts of a group, each with its own scale
-  // Sum of a part of a group of x (QuantRows::sums).
+  static constexpr int kParts = kHalves_ ? 2 : 1;  // of a group, each with its own scale
   static int32_t of_x(const int32_t* sums, int part) {
     return part == 1 ? sums[1] : kParts == 2 ? sums[0] - sums[1] : sums[0];
   }
 };
 
-// Calls body(block, QuantKind of the block).
 template <class Body>
 void with_kind(const QuantBlock& block, const Body& body) {
   if (block.plain) {

@@ -12,12 +12,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Without byte dot products: the four bytes of a lane become two 16-bit pairs, whose products are added in
-// the lane. All sums are exact, so results equal those of VPDPBUSD.
+// Without byte dot products: 16-bit pairs, whose products are added in the lane. All sums are exact and equal
+// VPDPBUSD's.
 using DI = DLI;
 using VI = VLI;
 
-// One group of some rows of x: inputs 0 and 2, and inputs 1 and 3, of each quad as 16-bit pairs.
+// Inputs 0 and 2, and inputs 1 and 3, of each quad as 16-bit pairs.
 struct GroupInputs {
   HWY_ALIGN int16_t even[cpu::kMaxQuantRows][kQuantGroup / 2], odd[cpu::kMaxQuantRows][kQuantGroup / 2];
 
@@ -31,7 +31,6 @@ struct GroupInputs {
   }
 };
 
-// Adds the two products of signed 16-bit values in each lane to sum.
 HWY_INLINE VI AddPairProducts(VI a, VI b, VI sum) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
   const hn::Repartition<int16_t, DI> d16;  // VPMADDWD: neighbours stay in their lane
@@ -50,7 +49,6 @@ HWY_INLINE VI PairAt(const int16_t* pairs, int64_t quad) {
   return hn::Set(DI(), pair);
 }
 
-// Multiplies four unsigned bytes of each lane by the quad of inputs of every row.
 template <int64_t kRows>
 HWY_INLINE void MultiplyQuad(VLU bytes, const GroupInputs& x, int64_t quad, VI* sum) {
   const VLU low = hn::Set(DLU(), 0x00ff00ffU);
@@ -78,7 +76,6 @@ HWY_INLINE VLU LookUp(const cpu::QuantBlock& b, VLU nibbles) {
 #endif
 }
 
-// Adds the sums of part `part` of one group for a vector of outputs to sum.
 template <class K, int64_t kRows>
 HWY_INLINE void MultiplyGroup(const cpu::QuantBlock& b, const uint32_t* words, const GroupInputs& x, int part,
                               VI* sum) {

@@ -5,12 +5,11 @@
 #include "kernels/cpu/quant_block.h"
 #include "kernels/cpu/quant_matmul.h"
 
-// AVX2 with VPMADDUBSW: 32 products of unsigned by signed bytes per instruction, added in pairs to 16 bits. A
-// pair of 4-bit weights stays below 2 * 15 * 127, so all 8 pairs of a group fit 16 bits. A pair of 8-bit
-// weights could saturate at 2 * 255 * 127; the unsigned operand is therefore |w - 128|, with its sign moved
-// to x: 2 * 128 * 127. Values of Grouping::narrow are at most 64, counted from 32 below their zero; two pairs
-// fit 16 bits. Sums are thus exact, as in the other kernels. With nested scales, 16-bit pairs are multiplied
-// by the small integers while they are added to 32 bits; a group stays integer until its end.
+// AVX2 with VPMADDUBSW: products of unsigned by signed bytes, added in pairs to 16 bits. A pair of 4-bit
+// weights is at most 2 * 15 * 127: all 8 pairs of a group fit 16 bits. For 8-bit weights, 2 * 255 * 127 could
+// saturate: the unsigned operand is |w - 128|, with its sign moved to x. Values of Grouping::narrow are at
+// most 64, counted from 32 below their zero; two pairs fit 16 bits. Sums are thus exact. With nested scales,
+// 16-bit pairs are multiplied by the small integers while they are added to 32 bits.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define LARIAT_AVX2 __attribute__((target("avx2,fma,f16c")))
@@ -26,7 +25,6 @@ constexpr int64_t kVectorBytes = 32, kHalfRows = kQuantRows / kHalves;
 constexpr int64_t kGroupQuads = kQuantGroup / 4;
 constexpr int kNarrowZero = 32;  // zero point of narrow values, from their minimum
 
-// Broadcasts four inputs of a row to every lane.
 LARIAT_AVX2_INLINE __m256i quad_at(const int8_t* x) {
   int32_t quad;
   std::memcpy(&quad, x, sizeof(quad));
@@ -42,7 +40,6 @@ LARIAT_AVX2_INLINE void fetch_tiles(const uint8_t* w, int64_t distance) {
   for (int b = 0; b < kW; ++b) fetch_ahead<false>(w + b * distance);
 }
 
-// Kinds with Grouping::narrow bytes, and with nested scales.
 template <class K>
 struct Narrow : K {
   static constexpr bool kNarrow = true;
@@ -52,16 +49,15 @@ struct Nested : K {
   static constexpr bool kNested = true;
 };
 
-// Sums of a group for kX rows and kW tiles: one per part with its own scale, or one with nested scales.
+// Sums of a group: one per part with its own scale, or one with nested scales.
 template <class K>
 constexpr int kSums = K::kNested ? 1 : K::kParts;
 template <class K, int kX, int kW>
 using Sums = __m256i[kX][kW][kHalves][kSums<K>];
-// Factors of 16-bit sums: nested small integers in each half of a lane, or nothing.
+// Factors of 16-bit sums: nested small integers in each half of a lane.
 template <class K, int kW>
 using Small = __m256i[kW][kHalves][K::kParts];
 
-// Adds sums of pairs, times small integers if nested.
 template <class K>
 LARIAT_AVX2_INLINE void add_pairs(__m256i (&sum)[kSums<K>], __m256i pairs, const __m256i (&by)[K::kParts],
                                   int part) {
@@ -69,8 +65,8 @@ LARIAT_AVX2_INLINE void add_pairs(__m256i (&sum)[kSums<K>], __m256i pairs, const
   to = _mm256_add_epi32(to, _mm256_madd_epi16(pairs, K::kNested ? by[part] : _mm256_set1_epi16(1)));
 }
 
-// Rows of x, `columns` bytes apart, and a group of tiles of w, `distance` bytes apart. base: subtracted from
-// the bytes; 128 flips their highest bit.
+// Rows of x, `columns` bytes apart, and a group of tiles of w, `distance` bytes apart. base is subtracted
+// from the bytes.
 struct GroupBytes {
   const int8_t* x;
   int64_t columns;
@@ -109,8 +105,8 @@ LARIAT_AVX2_INLINE void multiply_bytes(const GroupBytes& from, const Small<K, kW
   }
 }
 
-// multiply_bytes for nibbles; linear values are added in 16 bits until the end of the group or part. With
-// many tiles the parts run one after another, since the sums of both exceed the registers.
+// Linear values are added in 16 bits until the end of the part. With many tiles the parts run one after
+// another, as registers allow.
 template <class K, bool kFetch, int kX, int kW>
 LARIAT_AVX2_INLINE void multiply_nibbles(const GroupBytes& from, const Small<K, kW>& by,
                                          Sums<K, kX, kW>& sum) {
@@ -157,7 +153,7 @@ LARIAT_AVX2_INLINE void multiply_nibbles(const GroupBytes& from, const Small<K, 
   }
 }
 
-// Half `half` of 16 scales, or minima.
+// Half of 16 scales, or minima.
 LARIAT_AVX2_INLINE __m256 scales_at(ScaleType type, const uint8_t* inner, const uint8_t* outer, int half) {
   const auto at = [half](const uint8_t* from, int64_t width) LARIAT_AVX2_LAMBDA {
     return reinterpret_cast<const __m128i*>(from + half * kHalfRows * width);
@@ -176,7 +172,7 @@ LARIAT_AVX2_INLINE __m256 scales_at(ScaleType type, const uint8_t* inner, const 
   return _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128(at(outer, 2))), small);
 }
 
-// Small integers of half a tile, and pairs of small integers, one per half of a lane.
+// Small integers of half a tile, and pairs of them, one per half of a lane.
 LARIAT_AVX2_INLINE __m256i small_at(const uint8_t* inner, int half) {
   return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(inner + half * kHalfRows)));
 }
@@ -190,8 +186,7 @@ struct OfX {
   int32_t sums[2];
 };
 
-// Half `half` of tile b for kX rows: adds a group's sums to the totals, kQuantRows apart. inner: the group's
-// first scale in the tile's block, which starts at `block`.
+// inner: the group's first scale in the tile's block, which starts at `block`; totals are kQuantRows apart.
 template <class K, int kX, int kW>
 struct Half {
   const QuantBlock& of_block;
@@ -202,7 +197,7 @@ struct Half {
   float* total;
 };
 
-// Zero point of the values: sums are reduced by the zero point times the sum of x.
+// Zero point; times the sum of x, it is subtracted from the sums.
 template <class K>
 LARIAT_AVX2_INLINE int zero_of(const QuantBlock& block) {
   if (K::kTable || (K::kBytes && K::kPlain)) return 0;
@@ -210,7 +205,7 @@ LARIAT_AVX2_INLINE int zero_of(const QuantBlock& block) {
   return K::kPlain ? 8 : K::kBytes ? block.zero - 128 : block.zero;
 }
 
-// Adds one row with scale and minimum of kernels/quant.h. minimum: may be null.
+// minimum: may be null.
 LARIAT_AVX2_INLINE void add_scaled(__m256i integers, __m256 scale, __m256i sums, const __m256* minimum,
                                    float x_scale, float* total) {
   const __m256 x = _mm256_set1_ps(x_scale);
@@ -242,7 +237,7 @@ LARIAT_AVX2_INLINE void add_parts(const Half<K, kX, kW>& of) {
   }
 }
 
-// The same for nested scales: the sums already include the small integers.
+// Nested scales: the sums already include the small integers.
 template <class K, int kX, int kW>
 LARIAT_AVX2_INLINE void add_nested(const Half<K, kX, kW>& of) {
   const QuantBlock& block = of.of_block;
@@ -270,8 +265,8 @@ LARIAT_AVX2_INLINE void add_nested(const Half<K, kX, kW>& of) {
   }
 }
 
-// Arguments of add_group: group g of x, at index `place` of its block; `blocks` is the block in the first
-// tile, the other tiles are `distance` bytes apart.
+// Group g of x, at index `place` of its block; `blocks`: the block in the first of the tiles, `distance`
+// bytes apart.
 struct GroupPlace {
   const QuantTask& task;
   const QuantBlock& block;
@@ -280,8 +275,7 @@ struct GroupPlace {
   int64_t distance;
 };
 
-// Adds the group for rows [first, first + kX) of the task and kW tiles. total: [tile][row of the
-// task][output], kRows rows.
+// Rows [first, first + kX) of the task times kW tiles. total: [tile][row of the task][output].
 template <class K, bool kFetch, int kX, int kW, int kRows>
 LARIAT_AVX2_INLINE void add_group(const GroupPlace& p, int first, __m256i table, float* total) {
   const QuantRows& rows = p.task.x;
@@ -335,8 +329,7 @@ LARIAT_AVX2_INLINE void add_group(const GroupPlace& p, int first, __m256i table,
   }
 }
 
-// All rows of the task times kTiles of its tiles, from tile `first` on: parallel streams of weights for the
-// hardware prefetcher. A single stream reads half as fast, even with prefetch instructions.
+// kTiles parallel streams of weights: a single stream reads half as fast, even with prefetch instructions.
 template <class K, int kRows, int kTiles>
 LARIAT_AVX2 void dot(const QuantTask& task, const QuantBlock& of_block, int64_t first) {
   constexpr int kFirst = std::min(kRows, kRowsInRegisters);

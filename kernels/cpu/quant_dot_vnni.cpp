@@ -5,8 +5,8 @@
 #include "kernels/cpu/quant_block.h"
 #include "kernels/cpu/quant_matmul.h"
 
-// AVX-512 with VPDPBUSD: 64 products of unsigned by signed bytes per instruction, added in fours to exact
-// 32-bit sums. Weights are the unsigned operand; the start value of a sum compensates their zero point.
+// AVX-512 with VPDPBUSD: products of unsigned by signed bytes, added in fours to exact 32-bit sums. Weights
+// are the unsigned operand; the start value of a sum compensates their zero point.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define LARIAT_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,fma")))
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kQuads = kQuantGroup / 4;
 
-// Operands of a register tile: rows of x are `columns` bytes apart, tiles of w `distance` bytes.
+// Rows of x are `columns` bytes apart, tiles of w `distance` bytes.
 struct Operands {
   const int8_t* x;
   const float* x_scales;
@@ -40,8 +40,8 @@ LARIAT_VNNI inline __attribute__((always_inline)) void multiply_quad(const int8_
   }
 }
 
-// Integer sums of part `part` of one group. kMaxQuantTiles tiles are streams, read only once and prefetched.
-// table: value of each code, plus 128.
+// Integer sums of part `part` of one group. kMaxQuantTiles tiles are prefetched streams. table: value of each
+// code, plus 128.
 template <class K, int kX, int kW>
 LARIAT_VNNI inline __attribute__((always_inline)) void multiply_group(const int8_t* x, int64_t columns,
                                                                       const uint8_t* w, int64_t distance,
@@ -82,7 +82,6 @@ LARIAT_VNNI inline __attribute__((always_inline)) __m256i halves_at(const uint8_
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
-// 16 scales, or minima.
 LARIAT_VNNI inline __attribute__((always_inline)) __m512 scales_at(ScaleType type, const uint8_t* inner,
                                                                    const uint8_t* outer) {
   constexpr __mmask16 kAll = 0xffff;
@@ -102,7 +101,6 @@ LARIAT_VNNI inline __attribute__((always_inline)) __m512 scales_at(ScaleType typ
                        _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes)));
 }
 
-// Adds part `part` of group g of x, at index `place` of its block, to the totals.
 template <class K, int kX, int kW>
 LARIAT_VNNI inline __attribute__((always_inline)) void add_part(const Operands& from, const uint8_t* block,
                                                                 int64_t g, int64_t place, int part,

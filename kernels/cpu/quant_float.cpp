@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Group of a block, and x at the group; rows of x are `columns` floats apart.
+// Rows of x are `columns` floats apart.
 struct FloatGroup {
   const cpu::QuantBlock& b;
   const uint8_t* block;
@@ -29,7 +29,6 @@ struct FloatGroup {
 };
 using Totals = float (*HWY_RESTRICT)[kQuantRows];
 
-// Adds the sums over `count` inputs, from input `first` of the group on, for a vector of outputs.
 template <int kRows>
 HWY_INLINE void AddScaled(const FloatGroup& group, int64_t first, int64_t count, int64_t lane, const VL* sum,
                           Totals total) {
@@ -45,8 +44,7 @@ HWY_INLINE void AddScaled(const FloatGroup& group, int64_t first, int64_t count,
   });
 }
 
-// Adds a group to the sums of kRows rows, a few vectors of outputs at a time. Each half of the group has its
-// own sums, so that enough chains of additions hide the latency.
+// Each half of the group has its own sums: more chains of additions hide the latency.
 template <int kRows, class Values>
 HWY_INLINE void AddGroup(const Values& values, const FloatGroup& group, Totals total) {
   const DL d;
@@ -85,8 +83,8 @@ HWY_INLINE void AddGroup(const Values& values, const FloatGroup& group, Totals t
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Looks up each byte of a table of floats separately and combines the bytes, so that four inputs of an output
-// are adjacent, in 128-bit blocks of every fourth output.
+// Looks up each byte of a table of floats separately: four inputs of an output are adjacent, in 128-bit
+// blocks of every fourth output.
 struct ByteTables {
   HWY_ALIGN uint8_t bytes[4][16];
   explicit ByteTables(const TableValues& values) {
@@ -191,7 +189,6 @@ void DotFloatTiles(const cpu::QuantTask& task) {
 #endif
 }
 
-// Dequantizes a group of a tile of weights, row by row.
 void GroupRows(const cpu::QuantBlock& b, const uint8_t* block, int64_t place,
                float (*HWY_RESTRICT rows)[kQuantGroup]) {
   const F32 d;

@@ -11,17 +11,16 @@
 namespace lariat::cpu {
 namespace {
 
-// Rows of x at a time: bounds the quantized copy.
+// Rows of x at a time bound the quantized copy.
 constexpr int64_t kRowsAtATime = 1024;
-// Bytes of w that stay in one core's L2 while the rows of x stream.
+// Bytes of w that stay in L2 while the rows of x stream.
 constexpr int64_t kBlockBytes = 320 << 10;
 
-// Tiles of w times rows of x.
 class TileProduct {
  public:
   TileProduct(const QuantRows& x, const Matrix& w, const Matrix& out) : x_(x), w_(w), out_(out) {}
 
-  // Few rows: four distant runs of tiles side by side, each a long sequential stream (see gemv.h).
+  // Few rows: four distant runs of tiles, each one long stream (gemv.h).
   void stream(int64_t first, int64_t last) const {
     const int64_t run = (last - first) / kMaxQuantTiles;
     for (int64_t tile = first; tile < first + run; ++tile) dot(0, x_.rows, tile, run, kMaxQuantTiles);
@@ -54,14 +53,12 @@ class TileProduct {
 
 int64_t tiles_of(const Product& product) { return QuantLayout(product.w).tiles(); }
 
-// Maximum over all weights, of groups of inputs or of a tile's bytes.
 int64_t most_of(std::span<const Product> products, int64_t (QuantLayout::*what)() const) {
   int64_t most = 0;
   for (const Product& product : products) most = std::max(most, (QuantLayout(product.w).*what)());
   return most;
 }
 
-// Tiles per block for many rows, if the threads share `tiles` tiles.
 int64_t tiles_per_block(int64_t tile_bytes, int64_t tiles, int threads) {
   const int64_t fit = std::max<int64_t>(2, kBlockBytes / tile_bytes / 2 * 2);
   return std::clamp<int64_t>(ceil_div<int64_t>(tiles, threads), 1, fit);

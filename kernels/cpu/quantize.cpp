@@ -15,13 +15,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Quantized group for the outputs of a vector: bf16 scales in the low halves, and values without zero point.
+// Outputs of a vector: bf16 scales in the low halves, values without zero point.
 struct GroupLanes {
   HWY_ALIGN int32_t scale[kQuantRows];
   HWY_ALIGN int32_t q[kQuantGroup][kQuantRows];
 };
 
-// Largest magnitudes, the first values with these magnitudes, and whether groups are finite.
+// Largest magnitudes and the first values with them.
 struct Peaks {
   VL largest, extreme;
   hn::Mask<DL> finite;
@@ -67,7 +67,7 @@ HWY_INLINE void GroupQ4(const float (*w)[kQuantRows], int64_t lane, VL extreme, 
   }
 }
 
-// Sets the integers of almost-zero and of non-finite groups to zero.
+// Clears almost-zero and non-finite groups.
 HWY_INLINE void ClearLanes(int64_t lane, const Peaks& p, GroupLanes& out) {
   const DL d;
   const DLI di;
@@ -79,7 +79,6 @@ HWY_INLINE void ClearLanes(int64_t lane, const Peaks& p, GroupLanes& out) {
   for (auto& q : out.q) hn::Store(hn::IfThenElseZero(keep, hn::Load(di, q + lane)), di, q + lane);
 }
 
-// Packs four inputs of each output into the bytes of one 32-bit lane.
 HWY_INLINE VLI Quad(const GroupLanes& group, int64_t quad, int64_t lane, int zero) {
   const DLI di;
   const auto byte = [&](int64_t i) HWY_ATTR {
@@ -113,7 +112,7 @@ void QuantizeGroup(const float (*w)[kQuantRows], const QuantLayout& layout, uint
   for (int64_t r = 0; r < kQuantRows; ++r) scales[r] = static_cast<uint16_t>(group.scale[r]);
 }
 
-// Quantizes a block of floats, transposed: w[input][output].
+// w[input][output]
 void QuantizeBlock(const float (*w)[kQuantRows], const QuantLayout& layout, uint8_t* block) {
   for (int64_t g = 0; g < layout.block() / kQuantGroup; ++g) {
     QuantizeGroup(w + g * kQuantGroup, layout, reinterpret_cast<uint16_t*>(block) + g * kQuantRows,
@@ -121,7 +120,7 @@ void QuantizeBlock(const float (*w)[kQuantRows], const QuantLayout& layout, uint
   }
 }
 
-// Quantizes one row of x; columns after x.cols are zero.
+// Columns after x.cols are zero.
 void QuantizeRow(const float* HWY_RESTRICT x, int64_t cols, int64_t groups, int8_t* HWY_RESTRICT q,
                  float* HWY_RESTRICT scales, int32_t* HWY_RESTRICT sums) {
   const DL d;

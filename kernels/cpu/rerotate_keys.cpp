@@ -11,8 +11,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Re-rotates the first cos.rows positions of one layer's keys in a page; row i of cos and sin is the page's
-// position i. Returns the count of +-65504 among the rotated numbers.
+// Re-rotates the first cos.rows positions of a page. Returns the count of +-65504 among the rotated numbers.
 int64_t RerotatePage(const KvLayer& layer, void* page, const Matrix& cos, const Matrix& sin,
                      bool interleaved) {
   int64_t saturated = 0;
@@ -51,8 +50,7 @@ bool by_place(const KeyRotation& sequence) { return sequence.new_positions().emp
 
 }  // namespace
 
-// A task is one page of a sequence for a group of layers; every head of these layers shares the page's
-// angles. All layers form one group as soon as there are enough pages for the threads.
+// A task is one page for a group of layers: every head of these layers shares the page's angles.
 void CpuBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                                bool interleaved) {
   const auto n_layers = static_cast<int64_t>(layers.size());
@@ -72,7 +70,6 @@ void CpuBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::span
   if (n_layers == 0 || total_pages == 0) return;
   const int64_t n_groups = total_pages >= 4 * threads_ ? 1 : std::min<int64_t>(n_layers, threads_);
   const int threads = positions * n_layers < 64 ? 1 : threads_;
-  // Per thread: the angles of a page in f32, and scratch to compute them.
   const auto worker_bytes =
       static_cast<size_t>(pairs) * (2 * kKvPage * sizeof(float) + RopeAngles::kWork * sizeof(double));
   auto* memory = static_cast<char*>(scratch(static_cast<size_t>(threads) * worker_bytes));

@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// (cos, sin) = (cos1, sin1) * (cos2, sin2) as complex numbers, in double, stored as T (double or float).
+// (cos, sin) = (cos1, sin1) * (cos2, sin2) as complex numbers.
 template <typename T>
 void ComplexProduct(const double* cos1, const double* sin1, const double* cos2, const double* sin2, size_t n,
                     T* cos, T* sin) {
@@ -69,7 +69,7 @@ void RopeAngles::prepare(std::span<const double> freq, int64_t first, int64_t co
     const size_t at = static_cast<size_t>(row) * freq_.size();
     set_row(position, &rows.cos[at], &rows.sin[at]);
   };
-  // A single position (every decode step) needs one row of each table, a long run needs all rows.
+  // A single position needs one row of each table, a long run all rows.
   for (int64_t position = first; position < first + std::min<int64_t>(count, 16); ++position) {
     set(fine_, position % 16, position % 16);
   }

@@ -1,4 +1,3 @@
-// RoPE on one head, per instruction set, for cache writes, queries and re-rotation.
 #if defined(LARIAT_KERNELS_CPU_ROTATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LARIAT_KERNELS_CPU_ROTATE_INL_H_
 #undef LARIAT_KERNELS_CPU_ROTATE_INL_H_
@@ -14,8 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Stores numbers in the cache. Keys of some models exceed f16: such numbers become the largest f16, since one
-// infinity in the cache would make every later token NaN. A NaN stays a NaN (x86 returns the second operand).
+// Stores numbers in the cache. Numbers beyond f16 become the largest f16: a cached infinity would make every
+// later token NaN. A NaN stays a NaN (x86 returns the second operand).
 template <typename T>
 class CacheStore {
   using I32 = hn::RebindToSigned<F32>;
@@ -27,14 +26,14 @@ class CacheStore {
   HWY_INLINE void operator()(VF32 value, T* p, size_t count) {
     if constexpr (kSaturates) {
       const F32 d;
-      // Magnitudes compare like their bits, and an integer comparison takes one cycle.
+      // Magnitudes compare like their bits; an integer comparison takes one cycle.
       largest_ = hn::Max(largest_, hn::BitCast(I32(), hn::Abs(value)));
       value = hn::Min(hn::Set(d, 65504.0F), hn::Max(hn::Set(d, -65504.0F), value));
     }
     StoreUpTo(value, p, count);
   }
 
-  // Whether a stored number becomes the largest f16 or was a NaN: only then counting is necessary.
+  // Whether a stored number becomes the largest f16 or was a NaN.
   HWY_INLINE bool saturated() const {
     if constexpr (!kSaturates) return false;
     const auto rounds_below = hn::BitCast(I32(), hn::Set(F32(), 65488.0F));  // half an ulp below 65504
@@ -45,7 +44,6 @@ class CacheStore {
   hn::Vec<I32> largest_;
 };
 
-// Count of +-65504 among n numbers of a cache.
 template <typename T>
 int64_t CountSaturated(const T* stored, size_t n) {
   if constexpr (!std::is_same_v<T, hwy::float16_t>) return 0;
@@ -59,7 +57,7 @@ HWY_INLINE void StoreRow(const float* x, size_t n, T* out, CacheStore<T>& store)
   for (size_t i = 0; i < n; i += lanes) store(LoadUpTo(x + i, n - i), out + i, n - i);
 }
 
-// out[0, 2 * pairs) = x[0, 2 * pairs) with pair i rotated by the angle of (cos[i], sin[i]). out may be x.
+// Pair i is rotated by the angle of (cos[i], sin[i]). out may be x.
 template <typename TIn, typename TOut>
 HWY_INLINE void RotateHalfSplit(const TIn* x, const float* cos, const float* sin, size_t pairs, TOut* out,
                                 CacheStore<TOut>& store) {
@@ -103,4 +101,4 @@ HWY_INLINE void Rotate(const TIn* x, const float* cos, const float* sin, size_t 
 }  // namespace lariat::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // per-target include guard
+#endif

@@ -1,4 +1,3 @@
-// Row-wise ops, threaded over rows.
 #include <cmath>
 #include <limits>
 
@@ -17,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// out = norm(x). squares: sum of the squares of x, unused by a centred norm.
+// squares: sum of the squares of x, unused by a centred norm.
 template <typename T>
 HWY_INLINE void NormRow(const float* x, float squares, const Norm& norm, const T* weight, size_t n,
                         float* out) {
@@ -39,7 +38,6 @@ void NormRows(const Matrix& x, const Norm& norm, const Matrix& out, int64_t firs
   });
 }
 
-// The addition and the sum of squares share one pass over the row.
 void AddNormRows(const Matrix& residual, const Matrix& delta, float scale, const Norm& norm,
                  const Matrix& out, int64_t first, int64_t last) {
   const auto n = static_cast<size_t>(residual.cols);
@@ -54,7 +52,7 @@ void AddNormRows(const Matrix& residual, const Matrix& delta, float scale, const
   });
 }
 
-// x / (1 + exp(-z)). exp(-z) is capped below the largest f32: for z < -88 the error is less than 1e-35.
+// x / (1 + exp(-z)). exp(-z) is capped: for z < -88 the error is less than 1e-35.
 HWY_INLINE VF32 TimesLogistic(VF32 x, VF32 z) {
   const F32 d;
   return hn::Div(x, hn::Add(hn::Set(d, 1.0F), Exp(hn::Min(hn::Set(d, 88.0F), hn::Neg(z)))));
@@ -62,9 +60,9 @@ HWY_INLINE VF32 TimesLogistic(VF32 x, VF32 z) {
 
 // x Phi(x), with Phi of the normal distribution. With a = |x| and u = 4 / (a + 4),
 //   Phi(-a) = exp(-a^2 / 2) u p(u):
-// Abramowitz and Stegun 26.2.17, but with a p of degree 9 that interpolates at the Chebyshev nodes of a in
+// Abramowitz and Stegun 26.2.17, with a p of degree 9 that interpolates at the Chebyshev nodes of a in
 // [0, 13.5] (relative error 1.2e-8; beyond, Phi(-a) underflows f32). For accuracy in the tail, a^2 is h^2 +
-// (a - h) (a + h), and h has so few bits that its square is exact.
+// (a - h) (a + h), where the square of h is exact.
 HWY_INLINE VF32 Gelu(VF32 x) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;
@@ -102,7 +100,6 @@ HWY_INLINE VF32 Clamped(VF32 gate, VF32 up) {
   return hn::Mul(active, hn::Add(within, hn::Set(d, 1.0F)));
 }
 
-// up: may be null.
 void GluRow(const float* gate, const float* up, size_t n, Activation activation, float* out) {
   ForVectors(n, [&](size_t i, size_t count) LARIAT_INLINE_BODY {
     if (activation == Activation::kClamped)
@@ -120,8 +117,7 @@ void SoftCapRow(float* x, size_t n, float scale, float cap) {
   }
 }
 
-// Largest value of a row, ignoring NaN; -inf for a row of only NaN. Highway's Max treats NaN differently on
-// each instruction set, a comparison does not.
+// Ignores NaN; -inf for only NaN. Highway's Max treats NaN differently on each instruction set.
 HWY_INLINE float MaxOfRow(const float* x, size_t n) {
   const F32 d;
   const size_t lanes = hn::Lanes(d);
@@ -138,7 +134,6 @@ HWY_INLINE float MaxOfRow(const float* x, size_t n) {
   return best;
 }
 
-// Finds the largest value, then its first index: two simple passes, the second mostly short.
 int32_t ArgmaxRow(const float* x, size_t n) {
   const F32 d;
   const float largest = MaxOfRow(x, n);
@@ -154,7 +149,7 @@ int32_t ArgmaxRow(const float* x, size_t n) {
   return 0;  // only NaN
 }
 
-// Sum of exp(x - largest): each term in f32, the sum in double.
+// Terms are f32, the sum is double.
 double SumExp(const float* x, size_t n, float largest) {
   const F32 d;
   const hn::ScalableTag<double> d64;

@@ -1,7 +1,5 @@
-// Shared vector helpers on top of Highway: loads that widen any dtype to f32, stores that narrow f32 (both
-// bitwise identical to kernels/convert.h), exp, and unrolled loops.
-//
-// Included after hwy/highway.h, between foreach_target.h's passes: once per instruction set.
+// Vector helpers: loads and stores of any dtype (bitwise identical to kernels/convert.h), exp, and unrolled
+// loops. Included once per instruction set.
 #if defined(LARIAT_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LARIAT_KERNELS_CPU_SIMD_INL_H_
 #undef LARIAT_KERNELS_CPU_SIMD_INL_H_
@@ -23,10 +21,10 @@ HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using F32 = hn::ScalableTag<float>;  // one full vector of f32, the type of all arithmetic
+using F32 = hn::ScalableTag<float>;  // the type of all arithmetic
 using VF32 = hn::Vec<F32>;
 
-// Lanes of `value` as bits of a 16-bit storage type, each in the low half of a u32.
+// `value` as bits of a 16-bit type, in the low half of each u32.
 template <class D, class V>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Bf16Bits(D d, V value) {
   const hn::RebindToUnsigned<D> du;
@@ -39,14 +37,13 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Bf16Bits(D d, V value) {
   return hn::IfThenElse(nan, hn::Or(top, hn::Set(du, 0x40)), rounded);
 }
 
-// Rounds f32 to bf16 and widens it again (compute = kBF16 of Backend::linear).
 template <class D, class V>
 HWY_INLINE V RoundToBf16(D d, V value) {
   return hn::BitCast(d, hn::ShiftLeft<16>(Bf16Bits(d, value)));
 }
 
-// Highway's f16 conversion uses hardware if available. Its software version is wrong for infinities and NaNs
-// (1.0.3), so those instruction sets convert with integers.
+// Highway's software f16 conversion is wrong for infinities and NaNs (1.0.3): its instruction sets convert
+// with integers.
 #if HWY_ARCH_X86 && (HWY_TARGET >= HWY_SSE4 || defined(HWY_DISABLE_F16C))
 #define LARIAT_F16_IN_SOFTWARE 1
 #elif HWY_TARGET == HWY_SCALAR
@@ -56,7 +53,7 @@ HWY_INLINE V RoundToBf16(D d, V value) {
 #endif
 
 #if LARIAT_F16_IN_SOFTWARE
-// Formulas of f16_to_f32 and f32_to_f16 (kernels/convert.h), on u32 lanes.
+// As in kernels/convert.h, on u32 lanes.
 template <class D, class VU>
 HWY_INLINE hn::Vec<D> F16BitsToF32(D d, VU half) {
   const hn::RebindToUnsigned<D> du;
@@ -94,7 +91,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> F16Bits(D d, V value) {
 }
 #endif
 
-// Loads Lanes(d) values at p, widened to f32. Any alignment.
+// Loads and widens values at any alignment.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadF32(D d, const float* HWY_RESTRICT p) {
   return hn::LoadU(d, p);
@@ -119,7 +116,7 @@ HWY_INLINE hn::Vec<D> LoadF32(D d, const hwy::float16_t* HWY_RESTRICT p) {
 #endif
 }
 
-// Rounds to nearest even and stores Lanes(d) values.
+// Rounds to nearest even.
 template <class D, class V>
 HWY_INLINE void StoreF32(D d, V value, float* HWY_RESTRICT p) {
   hn::StoreU(value, d, p);
@@ -142,7 +139,7 @@ HWY_INLINE void StoreF32(D /*d*/, V value, hwy::float16_t* HWY_RESTRICT p) {
 #endif
 }
 
-// Loads the first `count` < Lanes(d) values at p, padded with zeros; reads no memory after them.
+// Loads `count` < Lanes(d) values, padded with zeros; reads no memory after them.
 template <class D, typename T>
 HWY_INLINE hn::Vec<D> LoadTailF32(D d, const T* HWY_RESTRICT p, size_t count) {
   HWY_ALIGN T lanes[hn::MaxLanes(D())] = {};
@@ -157,7 +154,7 @@ HWY_INLINE void StoreTailF32(D d, V value, T* HWY_RESTRICT p, size_t count) {
   std::memcpy(p, lanes, count * sizeof(T));
 }
 
-// Loads the first `count` lanes; count may be Lanes or more.
+// count may be Lanes or more.
 template <typename T>
 HWY_INLINE VF32 LoadUpTo(const T* p, size_t count) {
   const F32 d;
@@ -174,9 +171,8 @@ HWY_INLINE void StoreUpTo(VF32 value, T* p, size_t count) {
   }
 }
 
-// Calls body(i, count) for the vectors of n values, from value i on. For all but the last, shorter vector the
-// compiler knows count: LoadUpTo and StoreUpTo become plain loads and stores. body: [&](size_t i, size_t
-// count) LARIAT_INLINE_BODY { ... }
+// Calls body(i, count) for the vectors of n values. For all but the last vector, LoadUpTo and StoreUpTo
+// become plain loads and stores. body: [&](size_t i, size_t count) LARIAT_INLINE_BODY { ... }
 template <class Body>
 HWY_INLINE void ForVectors(size_t n, const Body& body) {
   const size_t lanes = hn::Lanes(F32());
@@ -185,8 +181,8 @@ HWY_INLINE void ForVectors(size_t n, const Body& body) {
   if (i < n) body(i, n - i);
 }
 
-// Calls body(pointer to the stored type), for one loop over all float dtypes. Lambdas need HWY_ATTR before
-// the brace: they do not inherit the instruction set of the enclosing function.
+// Calls body(pointer to the stored type). Lambdas need HWY_ATTR: they do not inherit the instruction set of
+// the enclosing function.
 template <class Body>
 HWY_INLINE void WithDType(void* data, DType dtype, const Body& body) {
   switch (dtype) {
@@ -198,13 +194,12 @@ HWY_INLINE void WithDType(void* data, DType dtype, const Body& body) {
       return body(static_cast<hwy::bfloat16_t*>(data));
     case DType::kQ8:
     case DType::kQ4:
-      HWY_DASSERT(false);  // quantized products have their own code (quant_matmul.h)
+      HWY_DASSERT(false);
   }
 }
 
-// exp(x) for x <= 88, within 2 ulp. Below -87.3, where the result would be subnormal, 0 (so exp(-inf) = 0); a
-// NaN stays a NaN. Highway's exp (contrib/math, 1.0.3) maps a NaN to 0, which would hide a broken model from
-// the softmax and the token loss, and is a quarter slower for the same 0.9 ulp in practice.
+// exp(x) for x <= 88, within 2 ulp; 0 below -87.3, where the result would be subnormal. A NaN stays a NaN:
+// Highway's exp (contrib/math, 1.0.3) maps NaNs to 0 and is a quarter slower.
 //
 // x = n ln2 + r with |r| <= ln2 / 2: adding 1.5 * 2^23 rounds x / ln2 to the integer n and leaves n in the
 // low bits of the sum. exp(r) = 1 + r + r^2 g(r), g interpolated at the Chebyshev nodes (error 1e-8).
@@ -227,8 +222,8 @@ HWY_INLINE VF32 Exp(VF32 x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3F)), hn::Mul(exp_r, power));
 }
 
-// cap * tanh(x / cap), by tanh(y) = 1 - 2 / (1 + exp(2 y)): error at most cap * 5 * 2^-24. Keeps a NaN; Min
-// would not, since without vectors Min returns the other argument.
+// cap * tanh(x / cap), by tanh(y) = 1 - 2 / (1 + exp(2 y)): error at most cap * 5 * 2^-24. Keeps a NaN,
+// unlike Min without vectors.
 HWY_INLINE VF32 SoftCap(VF32 x, float cap) {
   const F32 d;
   const VF32 one = hn::Set(d, 1.0F), two = hn::Set(d, 2.0F), largest = hn::Set(d, 88.0F);
@@ -237,8 +232,7 @@ HWY_INLINE VF32 SoftCap(VF32 x, float cap) {
   return hn::Mul(hn::Set(d, cap), hn::Sub(one, hn::Div(two, hn::Add(one, power))));
 }
 
-// Even (odd) lanes of low, then of high. A one-lane vector (scalar target, where Highway lacks ConcatEven)
-// has no odd lane: low counts as the even lane, high as the odd one.
+// Even (odd) lanes of low, then of high. Scalar target: low counts as the even lane, high as the odd lane.
 HWY_INLINE VF32 EvenLanes(VF32 low, VF32 high) {
 #if HWY_TARGET == HWY_SCALAR
   (void)high;
@@ -257,9 +251,8 @@ HWY_INLINE VF32 OddLanes(VF32 low, VF32 high) {
 #endif
 }
 
-// Unrolls a loop before register allocation: an array of vectors that only the loop's counter indexes never
-// touches memory. Calls body(0), ..., body(kEnd - 1) with compile-time constants.
-// body: [&](auto i) LARIAT_INLINE_BODY { ... }
+// Unrolls a loop before register allocation: vectors that only the counter indexes never touch memory. body:
+// [&](auto i) LARIAT_INLINE_BODY { ... }
 template <int64_t kEnd, int64_t kFirst = 0, class Body>
 HWY_INLINE void Unroll(const Body& body) {
   if constexpr (kFirst < kEnd) {
@@ -268,9 +261,8 @@ HWY_INLINE void Unroll(const Body& body) {
   }
 }
 
-// Transposes a square matrix in registers; it has as many rows as a vector has lanes. Each of the log2(lanes)
-// rounds moves the even lanes of all vectors before the odd lanes, which rotates the bits of (row, lane) by
-// one; finally row and lane are exchanged.
+// Transposes a square matrix in registers. Each of log2(lanes) rounds moves even lanes before odd lanes,
+// which rotates the bits of (row, lane) by one until row and lane are exchanged.
 template <int64_t kRounds = hn::MaxLanes(F32())>
 HWY_INLINE void Transpose(VF32* tile) {
   constexpr int64_t kLanes = hn::MaxLanes(F32());
@@ -289,4 +281,4 @@ HWY_INLINE void Transpose(VF32* tile) {
 }  // namespace lariat::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#endif  // per-target include guard
+#endif

@@ -1,14 +1,10 @@
 #pragma once
 #include "kernels/cuda/device.h"
 
-// Activations of a feed-forward block's gate, element by element.
 namespace lariat::cuda {
 
-// x Phi(x), with Phi of the normal distribution. With a = |x| and u = 4 / (a + 4),
-//   Phi(-a) = exp(-a^2 / 2) u p(u):
-// Abramowitz and Stegun 26.2.17, but with a p of degree 9 that interpolates at the Chebyshev nodes of a in
-// [0, 13.5] (relative error 1.2e-8; beyond, Phi(-a) underflows f32). For accuracy in the tail, the rounding
-// error of a * a enters as a second factor.
+// x Phi(x) by the formula of Gelu (kernels/cpu/row_ops.cpp). For accuracy in the tail, the rounding error of
+// a * a enters as a second factor.
 __device__ __forceinline__ float gelu(float x) {
   const float a = fabsf(x) > 15.0F ? 15.0F : fabsf(x);  // exp(-15^2 / 2) is 0; keeps a NaN
   const float u = 4.0F / (a + 4.0F);
@@ -27,8 +23,7 @@ __device__ __forceinline__ float gelu(float x) {
   return x * (x < 0.0F ? tail : 1.0F - tail);
 }
 
-// SiLU: z = x. GELU with tanh: (1 + tanh(v)) / 2 = 1 / (1 + exp(-2 v)), z = 2 v, v = sqrt(2 / pi) (x +
-// 0.044715 x^3).
+// Formulas: Activated (kernels/cpu/row_ops.cpp).
 __device__ __forceinline__ float activated(float x, Activation activation) {
   if (activation == Activation::kGelu) return gelu(x);
   const float z = activation == Activation::kSilu ? x : x * (1.59576912F + 1.59576912F * 0.044715F * (x * x));

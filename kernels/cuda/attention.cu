@@ -24,11 +24,10 @@ namespace {
 
 using namespace cuda;
 
-constexpr int64_t kDecodeRows = 32;  // up to this many packed rows, 16 rows per block are faster
+constexpr int64_t kDecodeRows = 32;  // up to this number of packed rows, 16 rows per block are faster
 constexpr int kMergeColumns = 128, kMergeGroups = 4;
 
-// Grid: one block per (row, head), with 128 threads for each of up to four groups that share the partial
-// results. Bound by latency: reads of the states, then of about ten partial results.
+// Grid: one block per (row, head), with 128 threads for each of up to four groups. Bound by latency.
 __global__ void merge_kernel(const __grid_constant__ Attention a) {
   LARIAT_SHARED(float, weights, kMaxSplits);
   LARIAT_SHARED(float, sums, kMergeGroups* kMergeColumns);
@@ -79,8 +78,8 @@ Attention describe(const Matrix& q, std::span<const KeyRange> ranges, const KvLa
   return a;
 }
 
-// Tensor core kernel. 128 rows per block are the fastest if they give a block to each multiprocessor: 315 vs
-// 237 TFLOP/s for 8,192 tokens on an H100. For 512 tokens, which do not, 52 vs 72.
+// 128 rows per block are the fastest if every multiprocessor gets a block: 315 vs 237 TFLOP/s for 8,192
+// tokens on an H100, but 52 vs 72 for 512 tokens.
 const AttentionKernel& attention_kernel(const Attention& a, const AttentionPlan& plan) {
   const int64_t rows = plan.tokens * a.group();
   if (rows <= kDecodeRows) return kAttentionDecode;

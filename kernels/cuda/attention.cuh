@@ -1,24 +1,22 @@
 #pragma once
 #include "kernels/cuda/output.cuh"
 
-// Shared by the attention kernels. Scores are in log2 units: q is scaled by scale * log2(e), and exp2
-// replaces exp. A row of q, out and the RoPE table is a token of any sequence of the step.
+// Scores are in log2 units: q is scaled by scale * log2(e), and exp2 replaces exp.
 //
 // Packed rows (GQA packing): the query heads of a KV head and a sequence's tokens form one matrix, so that a
 // tile of 16 rows reads each key once:
 //   packed row r of KV head h: the sequence's token r / group, query head h * group + r % group,
 //   group = n_heads / n_kv_heads
-// Splits: several blocks can share the keys of a tile, and each range has its own blocks. Each block writes a
+// Splits: several blocks can share the keys of a tile; each range has its own blocks. Each block writes a
 // partial result,
 //   state[(split * n_rows + row) * n_heads + head] = (base m, about the maximum, and sum l)
 //   partial[the same][d] = sum of exp2(score - m) v[d]
-// For small tiles, as in decode, the tile's last block merges the results (attention_merge.cuh). 64 rows of
-// up to 64 results are too many for one block: merge_kernel (attention.cu) has a block per row.
+// For small tiles, as in decode, the tile's last block merges the results (attention_merge.cuh); else
+// merge_kernel has a block per row.
 namespace lariat::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634F;
 
-// Device form of a KeyRange, without the parts that all ranges share.
 struct AttentionRange {
   KeyEdge begin, end;
   int64_t k_offset;                                  // in a page
@@ -40,8 +38,8 @@ struct Attention {
   int64_t n_rows;
   float* partial;
   float2* state;
-  unsigned* finished;   // [grid.x]: finished blocks of a tile, 0 between launches; null: merge_kernel merges
-  const float* slopes;  // ALiBi: one per head, for scores in units of e; or null
+  unsigned* finished;   // [grid.x]: finished blocks of a tile; null: merge_kernel merges
+  const float* slopes;  // ALiBi: one per head, in units of e; or null
   const float* sinks;   // likewise
   int n_heads, n_kv_heads, head_dim, rotary_dim;
   int splits, shares;            // of all ranges, and of one range
@@ -54,7 +52,7 @@ struct Attention {
   __host__ __device__ int group() const { return n_heads / n_kv_heads; }
 };
 
-// Work of a block: a share of the keys of a range.
+// A block's share of the keys of a range.
 struct Share {
   const AttentionRange& range;
   int index, split;
@@ -64,13 +62,13 @@ struct Share {
       : range(a.ranges[blockIdx.z]),
         index(static_cast<int>(blockIdx.y)),
         split(static_cast<int>(blockIdx.z * gridDim.y + blockIdx.y)) {}
-  // Initial maximum of the online softmax, in log2 units: the head's sink, in one of the blocks.
+  // Initial maximum, in log2 units: the head's sink, in one of the blocks.
   __device__ float start(const Attention& a, int head) const {
     return a.sinks == nullptr || split > 0 ? -INFINITY : a.sinks[head] * kLog2E;
   }
 };
 
-// Upper bounds for planning launches: no sequence of the step needs more.
+// Upper bounds for all sequences of the step.
 struct AttentionPlan {
   int64_t sequences;
   int64_t tokens;  // new tokens of a sequence
@@ -78,7 +76,6 @@ struct AttentionPlan {
   int multiprocessors;
 };
 
-// Tokens of a sequence as packed rows of one KV head.
 struct PackedRows {
   int64_t first_token_row;  // of the sequence, in q and out
   int first_position;       // of the sequence's new tokens
@@ -89,7 +86,6 @@ struct PackedRows {
   __device__ bool has(int row) const { return first + static_cast<unsigned>(row) < count; }
   __device__ unsigned token(int row) const { return (first + static_cast<unsigned>(row)) / group; }
   __device__ int64_t token_row(int row) const { return first_token_row + token(row); }
-  // Rows after the last have the position of a next token.
   __device__ int position(int row) const { return first_position + static_cast<int>(token(row)); }
   __device__ int head(int row) const {
     return static_cast<int>(static_cast<unsigned>(kv_head) * group +
@@ -97,13 +93,11 @@ struct PackedRows {
   }
 };
 
-// Dimensions (first, second) of a pair.
 __device__ __forceinline__ int2 pair_dims(const Attention& a, int pair) {
   if (a.interleaved) return {2 * pair, 2 * pair + 1};
   return {pair, pair + a.rotary_dim / 2};
 }
 
-// Rotated and scaled pair of a row's q (one head, at `q`).
 __device__ __forceinline__ float2 rotated_pair(const Attention& a, const AttentionRange& range,
                                                const float* q, int64_t row, int pair) {
   const int2 d = pair_dims(a, pair);
@@ -117,11 +111,11 @@ __device__ __forceinline__ int64_t state_index(const Attention& a, int split, in
   return (split * a.n_rows + row) * a.n_heads + head;
 }
 
-// Start of a row's head in out, whose elements have `bytes` bytes.
+// Start of a row's head in out; `bytes`: size of an element.
 __device__ __forceinline__ char* head_of_out(const Attention& a, int64_t row, int head, int bytes) {
   return static_cast<char*>(a.out) + (row * a.out_stride + int64_t{head} * a.value_dim) * bytes;
 }
-// Stores kWidth adjacent numbers; 4 numbers require an aligned address.
+// 4 numbers require an aligned address.
 template <int kWidth, class T>
 __device__ __forceinline__ void store_numbers(T* out, const float (&x)[kWidth]) {
   static_assert(kWidth == 1 || kWidth == 4);
@@ -141,8 +135,8 @@ __device__ __forceinline__ void store_out(const Attention& a, int64_t row, int h
   }
 }
 
-// softcap * tanh(x / softcap), by tanh(y) = 1 - 2 / (1 + exp(2 y)): error at most softcap * 8 * 2^-24. Fast
-// division: IEEE division takes registers from the kernels, even without a cap.
+// softcap * tanh(x / softcap), by tanh(y) = 1 - 2 / (1 + exp(2 y)): error at most softcap * 8 * 2^-24. IEEE
+// division would take more registers.
 __device__ __forceinline__ float capped_score(const Attention& a, float x) {
   const float divisor = 1.0F + exp2f(x * a.softcap_slope);
 #ifdef __CUDACC__
@@ -152,8 +146,7 @@ __device__ __forceinline__ float capped_score(const Attention& a, float x) {
 #endif
 }
 
-// Blocks that share the keys of a tile: at most two per multiprocessor, so that all run at once, with at
-// least `min_tiles` key tiles each.
+// At most two blocks per multiprocessor share the keys of a tile, with at least `min_tiles` key tiles each.
 inline constexpr int kMaxSplits = 64;
 inline dim3 share_grid(const Attention& a, int64_t blocks) {
   const auto shares = static_cast<unsigned>(a.shares);
@@ -161,16 +154,14 @@ inline dim3 share_grid(const Attention& a, int64_t blocks) {
 }
 int attention_splits(int64_t blocks, int64_t key_tiles, int64_t min_tiles, int multiprocessors);
 
-// An attention kernel: whether it merges its splits, their number, and the launch (after a.splits and its
-// buffers are set).
+// Whether a kernel merges its splits, their number, and the launch.
 struct AttentionKernel {
   bool merges;
   int (*splits)(const Attention& a, const AttentionPlan& plan);
   void (*launch)(const Attention& a, const AttentionPlan& plan, LaunchQueue& queue);
 };
 extern const AttentionKernel kAttentionPlain;
-// Tensor core kernels, with tensor_cores_support() (cuda_backend.h): for few packed rows of a sequence, for
-// more, and for enough that blocks of 128 keep the device busy.
+// Tensor core kernels: for few packed rows of a sequence, for more, and with 128 rows per block.
 extern const AttentionKernel kAttentionDecode, kAttentionShort, kAttentionPrefill;
 
 }  // namespace lariat::cuda

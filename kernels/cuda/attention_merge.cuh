@@ -1,10 +1,9 @@
 #pragma once
 #include "kernels/cuda/attention.cuh"
 
-// Merges the partial results of a tile whose keys are split between blocks (attention.cuh).
+// Merges the partial results of a tile (attention.cuh).
 namespace lariat::cuda {
 
-// Shared memory of a block that merges up to kRows rows.
 template <int kRows, int kSums>
 struct MergeBoard {
   float sums[kSums];
@@ -12,7 +11,7 @@ struct MergeBoard {
   unsigned number;
 };
 
-// A single row, for blocks with one row.
+// For blocks with one row.
 struct OneRow {
   int64_t row;
   int only_head;
@@ -21,12 +20,12 @@ struct OneRow {
   __device__ int head(int) const { return only_head; }
 };
 
-// Returns whether this block is the last of its tile (same blockIdx.x) to write partial results, and may read
-// all of them. `number`: shared memory. Called by the whole block.
+// Whether this block is the last of its tile (same blockIdx.x) to write partial results, and may read all of
+// them. `number`: shared memory. Called by the whole block.
 //
-// The first barrier orders all threads' results before thread 0's fence. This fence makes them visible to the
-// device before the block is counted; otherwise another block could see the count but stale memory. The fence
-// after the count orders later reads of the last block. The count wraps to 0, so a launch can be replayed.
+// The first barrier orders all threads' results before thread 0's fence, which makes them visible to the
+// device before the block is counted. The fence after the count orders later reads of the last block. The
+// count wraps to 0, so a launch can be replayed.
 __device__ __forceinline__ bool is_last_split(const Attention& a, unsigned& number) {
   const auto last = static_cast<unsigned>(a.splits - 1);
   __syncthreads();
@@ -39,8 +38,7 @@ __device__ __forceinline__ bool is_last_split(const Attention& a, unsigned& numb
   return number == last;
 }
 
-// weights[split] = weight of the row's partial result of this split; [kMaxSplits], zero after the last. By a
-// warp.
+// weights[split] = weight of the row's partial result; [kMaxSplits], zero after the last. By a warp.
 __device__ __forceinline__ void weigh_splits(const Attention& a, int64_t row, int head, float* weights) {
   static_assert(kMaxSplits == 2 * kWarpSize);
   const int lane = lane_index();
@@ -65,10 +63,9 @@ __device__ __forceinline__ void load_columns(const float* from, float (&x)[kWidt
   }
 }
 
-// Merges rows [0, count) of a tile: out = weighted sum of their partial results. A thread has kWidth adjacent
+// out = weighted sum of the partial results of rows [0, count) of a tile. A thread has kWidth adjacent
 // columns (4 if head_dim and value_dim are multiples of 4 and out is aligned); surplus threads share the
-// splits. Rows: token_row(i), head(i). weights: [count][kMaxSplits], sums: kWidth per thread, both in shared
-// memory. Called by the whole block.
+// splits. weights: [count][kMaxSplits], sums: kWidth per thread, in shared memory. Called by the whole block.
 template <int kWidth, class Rows>
 __device__ __forceinline__ void merge_splits(const Attention& a, const Rows& rows, int count, float* weights,
                                              float* sums) {

@@ -1,12 +1,10 @@
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 
-// Attention on tensor cores, from the steps of attention_tile.cuh, and its launches. Blocks have 128 or 64
-// packed rows (prefill), or 16 (decode), with keys shared between warps and blocks.
+// Blocks have 128 or 64 packed rows (prefill), or 16 (decode), with keys shared between warps and blocks.
 namespace lariat::cuda {
 namespace {
 
-// Address of a row's elements, and their factor.
 struct RowTarget {
   char* at;
   float factor;
@@ -21,7 +19,7 @@ struct RowTarget {
   }
 };
 
-// Destination of a finished row: `out`, or a partial result if blocks share the keys.
+// Writes a finished row to `out`, or to a partial result if blocks share the keys.
 struct RowWriter {
   const Attention& a;
   const PackedRows& rows;
@@ -30,7 +28,6 @@ struct RowWriter {
   __device__ int64_t partial(int row) const {
     return state_index(a, split, rows.token_row(row), rows.head(row));
   }
-  // Target of `row`, whose weights sum to `sum`. Computed once per row, for many unrolled writes.
   __device__ RowTarget target(int row, float sum) const {
     if (a.splits > 1) return {reinterpret_cast<char*>(a.partial + partial(row) * a.head_dim), 1.0F, false};
     const bool bf16 = a.out_dtype == DType::kBF16;
@@ -62,7 +59,7 @@ __device__ void write_rows(const RowWriter& writer, int first_row, const RowStat
   }
 }
 
-// kRowWarps = 1: merges the warps' results for the same 16 rows in shared memory, over the key tiles.
+// kRowWarps = 1: merges the warps' results in shared memory, over the key tiles.
 template <class Tile>
 __device__ void merge_and_write_rows(const RowWriter& writer, const RowState<Tile>& state,
                                      unsigned char* shared) {
@@ -116,8 +113,7 @@ __device__ void merge_tile(const Attention& a, const PackedRows& rows, unsigned 
   merge_splits<4>(a, rows, left < Tile::kRows ? left : Tile::kRows, board.weights, board.sums);
 }
 
-// A block has rows of one sequence and one KV head. block: recomputed(blockIdx.x) at each use, since keeping
-// the result takes too many registers.
+// Rows of one sequence and one KV head, recomputed at each use to save registers.
 struct Block {
   PackedRows rows;
   unsigned sequence;
@@ -135,7 +131,7 @@ __device__ __forceinline__ Block block_at(const Attention& a, unsigned block) {
           sequence};
 }
 
-// Work of a block, and of this thread's warp.
+// Work of a block and of this thread's warp.
 template <class Tile>
 struct Place {
   void* const* pages;
@@ -154,12 +150,11 @@ struct Place {
     warp_high = rows.position(first_row() + Tile::kWarpRows - 1);
   }
 
-  // First row and first key of the warp, in the tiles.
   __device__ static int first_row() { return warp_index() % Tile::kRowGroups * Tile::kWarpRows; }
   __device__ static int first_key() {
     return Tile::kKeyGroups == 1 ? 0 : warp_index() / Tile::kRowGroups * Tile::kWarpKeys;
   }
-  // Whether every row of the warp sees every key of the tile at `first`, and whether no row sees any.
+  // Whether every row of the warp sees every key of the tile at `first`, or no row sees any.
   __device__ bool all_visible(int first) const {
     return first + Tile::kKeys <= range.end.at(warp_low) && first >= range.begin.at(warp_high);
   }
@@ -168,7 +163,7 @@ struct Place {
   }
 };
 
-// Attention sinks: a head's rows start with a weight of 1. first_row, first_key: of the warp, in the tile.
+// Attention sinks: a head's rows start with a weight of 1.
 template <class Tile>
 __device__ __forceinline__ void start_at_sinks(const Attention& a, const PackedRows& rows, int first_row,
                                                int first_key, RowState<Tile>& state) {
@@ -188,7 +183,7 @@ struct TileKeys {
   int first, end;  // first is a multiple of the tile's keys
 };
 
-// Keys of this block: its share of the keys that any of its rows sees.
+// This block's share of the keys that any of its rows sees.
 template <class Tile>
 __device__ __forceinline__ TileKeys keys_of(const Attention& a, int low_position, int high_position) {
   const Share mine(a);
@@ -199,7 +194,7 @@ __device__ __forceinline__ TileKeys keys_of(const Attention& a, int low_position
   return {from, from + share < end ? from + share : end};
 }
 
-// Copies the tiles of a range, one after another. The next tile's page is looked up during the copies.
+// The next tile's page is looked up during the copies.
 template <class Tile>
 struct TileCopies {
   const Attention& a;
@@ -228,7 +223,7 @@ struct TileCopies {
   }
 };
 
-// Processes the tiles of `keys`, each while the next is copied; `copies` has started the first.
+// Processes each tile while the next is copied; `copies` has started the first.
 template <class Tile>
 __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>& place, const TileKeys& keys,
                                           const typename Tile::Key* query, TileCopies<Tile>& copies,
@@ -241,7 +236,7 @@ __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>&
   }
   for (int first = keys.first; first < keys.end; first += Tile::kKeys) {
     cp_async_wait<0>();
-    __syncthreads();  // the tile is loaded, and the previous tile is done: the next reuses its memory
+    __syncthreads();  // the tile is loaded, and the next may overwrite the previous tile
     if (first + Tile::kKeys < keys.end) {
       copies.start(first + Tile::kKeys, keys.end, tiles);
       cp_async_commit();
@@ -267,9 +262,8 @@ __device__ __forceinline__ void walk_keys(const Attention& a, const Place<Tile>&
   }
 }
 
-// Grid: x = KV heads (fastest) x sequences x tiles of packed rows of the longest sequence; the latest
-// positions have the most work and come first. y and z: Share. Blocks after the end of their sequence do
-// nothing. Threads and shared memory: AttentionTile. Bound by the tensor cores (prefill) or memory (decode).
+// Grid: x = KV heads (fastest) x sequences x tiles of packed rows, the latest positions first: they have the
+// most work. y and z: Share. Bound by the tensor cores (prefill) or memory (decode).
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads) attention_mma_kernel(const __grid_constant__ Attention a) {
   LARIAT_DYNAMIC_SHARED(shared);
@@ -312,7 +306,7 @@ int64_t blocks_of(const Attention& a, const AttentionPlan& plan) {
   return ceil_div<int64_t>(plan.tokens * a.group(), Tile::kRows) * plan.sequences * a.n_kv_heads;
 }
 
-// Block shapes: rows per warp, warps that share rows and keys, and the fewest key tiles per split.
+// Block shapes; kMinTiles: the fewest key tiles per split.
 struct DecodeShape {
   static constexpr int kRowTiles = 1, kRowWarps = 1, kKeyWarps = 4, kMinTiles = 2;
 };
@@ -323,8 +317,8 @@ struct LongShape {
   static constexpr int kRowTiles = 2, kRowWarps = 4, kKeyWarps = 1, kMinTiles = 8;
 };
 
-// Calls f(Tile{}) with the tile for a's dtypes and head size; above 128 dimensions with fewer rows and key
-// warps. Instantiations compile slowly: only the engines' three pairs of dtypes, and four head sizes.
+// Calls f(Tile{}) with the tile for a's dtypes and head size. Above 128 dimensions, tiles have fewer rows and
+// key warps. Instantiations compile slowly: only four head sizes.
 template <class Shape, class F>
 void with_tile(const Attention& a, F&& f) {
   constexpr bool kFine = Shape::kKeyWarps > 1;  // decode

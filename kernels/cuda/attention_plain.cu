@@ -1,7 +1,7 @@
 #include "kernels/cuda/attention_merge.cuh"
 
-// Attention without tensor cores: f32 keys or values, 8-bit values, head sizes above 256 (MLA's latent row)
-// or not a multiple of 8. Scalar loads, any dtype, f32 arithmetic.
+// Attention without tensor cores: f32 keys or values, 8-bit values, head sizes above 256 (MLA) or not a
+// multiple of 8.
 namespace lariat::cuda {
 namespace {
 
@@ -17,7 +17,6 @@ struct PlainState {
 
 using PlainBoard = MergeBoard<1, kWarps * kWarpSize>;
 
-// Loads the head's q of a row, rotated and scaled, by the whole block.
 __device__ void load_plain_query(const Attention& a, const AttentionRange& range, int64_t row, int head,
                                  float* query) {
   const float* q = a.q + row * a.q_stride + int64_t{head} * a.head_dim;
@@ -32,8 +31,8 @@ __device__ void load_plain_query(const Attention& a, const AttentionRange& range
   }
 }
 
-// Adds one key and its value to the warp's result; lane l holds dimensions l, l + 32, ... distance: key
-// position - query position, at most 0; slope: ALiBi, in log2 units.
+// Lane l holds dimensions l, l + 32, ... distance: key position - query position; slope: ALiBi, in log2
+// units.
 template <int kPerLane>
 __device__ __forceinline__ void add_key(const Attention& a, const float* query, int kv_head, void* page,
                                         int64_t k_offset, int64_t key, float slope, int distance,
@@ -66,8 +65,8 @@ __device__ __forceinline__ void add_key(const Attention& a, const float* query, 
   }
 }
 
-// Grid: x = row * n_heads + head, y and z: Share; 4 warps take keys in turn and merge at the end. Shared
-// memory: q and each warp's result, 5 head_dim floats. Bound by the latency of successive keys.
+// Grid: x = row * n_heads + head, y and z: Share; 4 warps take keys in turn. Shared memory: 5 head_dim
+// floats. Bound by the latency of successive keys.
 template <int kPerLane>
 __global__ void attention_plain_kernel(const __grid_constant__ Attention a) {
   LARIAT_DYNAMIC_SHARED(raw);

@@ -3,15 +3,14 @@
 #include "kernels/cuda/ptx.cuh"
 
 // Steps of attention on tensor cores (FlashAttention-2, arXiv 2307.08691). A block holds a tile of packed
-// query rows and iterates over tiles of keys, double-buffered by asynchronous copies, with a running maximum
-// per row.
+// query rows and iterates over tiles of keys, double-buffered by asynchronous copies.
 //
 //   kRowWarps warps hold 16 kRowTiles rows each;  kKeyWarps warps share the keys of a tile
 //   prefill: 4 x 1, 128 rows or 64        decode: 1 x 4, 16 rows; the warps' results are merged at the end
 //
 // kFine: q and the weights enter the tensor cores as two 16-bit terms, high + low, without loss; free in
-// decode, which is memory-bound. Prefill rounds each once, with an error like that in 16-bit keys and values.
-// kDim is head_dim rounded up to 64, 96, 128 or 256; dimensions from head_dim on are zeros.
+// decode, which is memory-bound. Prefill rounds each once. kDim is head_dim rounded up to 64, 96, 128 or 256,
+// padded with zeros.
 namespace lariat::cuda {
 
 template <class K, class V, int kDim, int kRowTilesPerWarp, int kRowWarps, int kKeyWarps, bool kFineTerms>
@@ -33,17 +32,16 @@ struct AttentionTile {
   static constexpr size_t kQueryBytes = size_t{2} * kTerms * kQueryElements;
   static constexpr size_t kTileBytes = size_t{2} * kKeys * kDim;
   static constexpr size_t kSharedBytes = kQueryBytes + 2 * kStages * kTileBytes;
-  // Offset of the keys of the tile that starts at key `first`; the values follow.
+  // Offset of the tile that starts at key `first`: keys, then values.
   __device__ static size_t stage(int first) {
     return static_cast<unsigned>(first) / kKeys % kStages * 2 * kTileBytes;
   }
-  // Rows in shared memory are dense, with swizzled 16-byte chunks: chunk c of row r is at c ^ swizzle(r), so
-  // that ldmatrix's eight rows cover all banks. Rows 16 apart have the same swizzle.
-  static constexpr int kSwizzled = kDim % 64 == 0 ? 8 : 4;  // chunks that the swizzle permutes
+  // Rows are dense, with swizzled 16-byte chunks: chunk c of row r is at c ^ swizzle(r), so that ldmatrix's
+  // eight rows cover all banks. Rows 16 apart have the same swizzle.
+  static constexpr int kSwizzled = kDim % 64 == 0 ? 8 : 4;
   __device__ static unsigned swizzle(unsigned row) { return kSwizzled == 8 ? row % 8 : row / 2 % 4; }
   // Offset of a lane in ldmatrix for rows 0 to 15 and chunks `chunk` and `chunk` + 1. Matrices 1 and 2 are
-  // rows 8-15 of the first chunk and rows 0-7 of the second for q and the values; keys, with operands of 8
-  // rows, use the reverse order.
+  // rows 8-15 of the first chunk and rows 0-7 of the second; keys use the reverse order.
   __device__ static int lane_base(int lane, bool keys) {
     const int row = keys ? lane / 16 * 8 + lane % 8 : lane % 16;
     return row * kDim + ((keys ? lane / 8 % 2 : lane / 16) ^ swizzle(row)) * 8;
@@ -60,12 +58,12 @@ struct AttentionTile {
 template <class Tile>
 using Scores = float[Tile::kRowTiles][Tile::kWarpKeys / 8][4];
 
-// A lane's share of its warp's rows: rows 16 i + g and 16 i + g + 8 of row tile i, for lane = 4 g + t.
+// Lane 4 g + t has rows 16 i + g and 16 i + g + 8 of row tile i.
 template <class Tile>
 struct RowState {
   float out[Tile::kRowTiles][Tile::kD / 8][4];
   float base[Tile::kRowTiles][2];  // reference of the weights: near the running maximum
-  float sum[Tile::kRowTiles][2];   // of this lane's columns only; summed over the quad at the end
+  float sum[Tile::kRowTiles][2];   // of this lane's columns only
 
   __device__ RowState() {
 #pragma unroll
@@ -82,7 +80,7 @@ struct RowState {
   }
 };
 
-// Stores one element of q in the keys' type: the high term and, with kFine, the remainder.
+// Stores one element of q: the high term and, with kFine, the remainder.
 template <class Tile>
 __device__ __forceinline__ void store_query(typename Tile::Key* query, int row, int d, float value) {
   using K = typename Tile::Key;
@@ -93,8 +91,7 @@ __device__ __forceinline__ void store_query(typename Tile::Key* query, int row, 
   if constexpr (Tile::kFine) to[Tile::kQueryElements] = from_float<K>(value - to_float(high));
 }
 
-// Loads the tile's rows of q, rotated and scaled; zeros after the last row. A warp takes whole rows, kBatch
-// at a time, for many loads in flight. Unrotated dimensions are pairs with angle 0.
+// Loads rows of q, rotated and scaled; zeros after the last row. Unrotated dimensions are pairs with angle 0.
 template <class Tile>
 __device__ __forceinline__ void load_query(const Attention& a, const PackedRows& rows,
                                            typename Tile::Key* query) {
@@ -142,8 +139,8 @@ __device__ __forceinline__ void load_query(const Attention& a, const PackedRows&
   }
 }
 
-// Starts copying kKeys keys (or values) of a head to shared memory. Zeros from key number `valid` on, where
-// the cache is undefined, and from head_dim on. from: the first key, in one page.
+// Starts copying kKeys keys (or values) of a head. Zeros from key number `valid` on, where the cache is
+// undefined, and from head_dim on. from: the first key, in one page.
 template <class Tile, class T>
 __device__ __forceinline__ void load_tile(const T* from, int head_dim, int valid, T* tile) {
   constexpr int kRounds = Tile::kKeys / Tile::kCopyRows, kChunks = Tile::kD / 8 / Tile::kCopyLanes;
@@ -172,7 +169,7 @@ __device__ __forceinline__ void load_tile(const T* from, int head_dim, int valid
   }
 }
 
-// A warp's rows of q in registers; empty if the rows are too many.
+// A warp's rows of q; empty if the rows are too many.
 template <class Tile>
 struct QueryFragments {
   static constexpr int kSteps = Tile::kQueryInRegisters ? Tile::kD / 16 : 0;
@@ -203,7 +200,7 @@ __device__ __forceinline__ void load_fragments(const typename Tile::Key* query,
   }
 }
 
-// scores = q k^T for the warp's rows and kWarpKeys keys from `keys` on.
+// scores = q k^T for kWarpKeys keys from `keys` on.
 template <class Tile>
 __device__ __forceinline__ void score_keys(const QueryFragments<Tile>& fragments,
                                            const typename Tile::Key* query, const typename Tile::Key* keys,
@@ -253,8 +250,8 @@ __device__ __forceinline__ void cap_scores(const Attention& a, Scores<Tile>& sco
   }
 }
 
-// ALiBi: adds slope * (key - position). first_row, first_key: of the warp, in the tile. Row data is
-// recomputed for every tile: kept across tiles, it would take registers even without ALiBi.
+// ALiBi: adds slope * (key - position). first_row, first_key: of the warp, in the tile. Row data kept across
+// tiles would take registers.
 template <class Tile>
 __device__ __forceinline__ void add_distances(const Attention& a, const PackedRows& rows, int first_row,
                                               int first_key, Scores<Tile>& scores) {
@@ -275,7 +272,7 @@ __device__ __forceinline__ void add_distances(const Attention& a, const PackedRo
   }
 }
 
-// Masks keys that a row does not see; rows and keys as in add_distances.
+// Masks keys that a row does not see; arguments as in add_distances.
 template <class Tile>
 __device__ __forceinline__ void apply_mask(const AttentionRange& range, const PackedRows& rows, int first_row,
                                            int first_key, Scores<Tile>& scores) {
@@ -297,8 +294,8 @@ __device__ __forceinline__ void apply_mask(const AttentionRange& range, const Pa
   }
 }
 
-// Converts scores to weights exp2(score - base). A row's base follows its maximum only from kSlack above the
-// base on, which rescales the sums rarely after the first tiles. Weights are at most 2^kSlack.
+// Converts scores to weights exp2(score - base), at most 2^kSlack. A row's base follows its maximum only
+// above base + kSlack: the sums are rarely rescaled.
 template <class Tile>
 __device__ __forceinline__ void online_softmax_update(Scores<Tile>& scores, RowState<Tile>& state) {
   constexpr float kSlack = 8.0F;
@@ -324,7 +321,7 @@ __device__ __forceinline__ void online_softmax_update(Scores<Tile>& scores, RowS
     for (int i = 0; i < Tile::kRowTiles; ++i) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        // A row without any visible key so far keeps zeros.
+        // A row without a visible key so far keeps zeros.
         const float shrink = top[i][r] == -INFINITY ? 1.0F : exp2_quick(state.base[i][r] - top[i][r]);
         state.base[i][r] = top[i][r];
         state.sum[i][r] *= shrink;
@@ -353,7 +350,7 @@ __device__ __forceinline__ void online_softmax_update(Scores<Tile>& scores, RowS
   }
 }
 
-// Packs two adjacent weights as an mma operand, and their remainders as another.
+// Packs two adjacent weights as an mma operand, and their remainders.
 template <class T, int kTerms>
 __device__ __forceinline__ void split_pair(float x, float y, uint32_t (&terms)[kTerms]) {
   terms[0] = pack2_quick<T>(x, y);
@@ -364,7 +361,7 @@ __device__ __forceinline__ void split_pair(float x, float y, uint32_t (&terms)[k
   }
 }
 
-// state.out += weights v. The weights' fragments of two adjacent mma results are one mma operand.
+// state.out += weights v. Two adjacent mma results are one mma operand.
 template <class Tile>
 __device__ __forceinline__ void add_values(const Scores<Tile>& weights, const typename Tile::Value* values,
                                            unsigned lane, RowState<Tile>& state) {

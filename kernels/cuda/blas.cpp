@@ -4,16 +4,16 @@
 #include "kernels/cuda/runtime.h"
 #include "kernels/error.h"
 
-// cuBLAS, loaded at first use: a program linked with cuBLAS would not start without the library.
+// cuBLAS, loaded at first use: a linked program would not start without the library.
 namespace lariat::cuda {
 namespace {
 
-// Selects one of two declarations in the header; the other is an inline overload for older code.
+// Selects one of two declarations in the header.
 using GemmEx = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
                               const void*, const void*, cudaDataType, int, const void*, cudaDataType, int,
                               const void*, void*, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
 
-// Functions used here, under their library names (cublas_v2.h renames some).
+// Functions under their library names (cublas_v2.h renames some).
 struct Cublas {
   decltype(&cublasCreate_v2) create = nullptr;
   decltype(&cublasDestroy_v2) destroy = nullptr;

@@ -4,7 +4,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/quant.h"
 
-// Quantized weights of any format on the device (kernels/quant.h): layout and decoding.
+// Quantized weights of any format on the device (kernels/quant.h).
 namespace lariat::cuda {
 
 inline constexpr int kCodeRows = kQuantRows;    // outputs per tile
@@ -12,7 +12,7 @@ inline constexpr int kCodeGroup = kQuantGroup;  // inputs with adjacent codes
 inline constexpr int kCodeWarps = 8;            // warps that share a tile's chunks
 inline constexpr int kChunk = 64;               // inputs; blocks of all formats are multiples
 
-// Format and QuantLayout of a matrix as kernel arguments.
+// QuantLayout as kernel arguments.
 struct Codes {
   Code code;
   ScaleType scales;
@@ -20,7 +20,7 @@ struct Codes {
   int zero;                     // zero point of plain integers
   int size_bits;                // log2 of Grouping::size
   int chunks;                   // per block
-  int step_chunks, step_bytes;  // step of kCodeWarps chunks: whole blocks, and remaining chunks
+  int step_chunks, step_bytes;  // step of kCodeWarps chunks: blocks, and remaining chunks
   uint32_t per_chunk;           // 2^31 / chunks, rounded up
   int scale_width, outer_bytes, inner_bytes, scale_bytes, group_bytes, block_bytes;
   int64_t tile_bytes;
@@ -61,14 +61,14 @@ __device__ __forceinline__ int block_of_chunk(const Codes& c, int chunk) {
   return static_cast<int>(uint64_t{static_cast<unsigned>(chunk)} * c.per_chunk >> 31);
 }
 
-// Read as f16, an FP8 value is 2^-8 of its value; the NaN code would be finite.
+// As f16, an FP8 value is 2^-8 of its value; the NaN code would be finite.
 __device__ __forceinline__ float e4m3(uint32_t q) {
   const uint32_t bits = q & 0x7fU;
   const float magnitude = bits == 0x7fU ? NAN : 256.0F * to_float(Half{static_cast<uint16_t>(bits << 7)});
   return (q & 0x80U) != 0 ? -magnitude : magnitude;
 }
 
-// Value of a scale, or a minimum, with these bits; small: the low byte is the nested integer.
+// small: the low byte is the nested integer.
 __device__ __forceinline__ float scale_of(ScaleType type, uint32_t bits, uint32_t small) {
   if (type == ScaleType::kF32) return bits_to_float(bits);
   const auto half = static_cast<uint16_t>(bits);
@@ -77,7 +77,6 @@ __device__ __forceinline__ float scale_of(ScaleType type, uint32_t bits, uint32_
   return type == ScaleType::kNested ? value * static_cast<float>(static_cast<int8_t>(small)) : value;
 }
 
-// Loads a scale, or a minimum, from these addresses.
 __device__ __forceinline__ float stored_scale(ScaleType type, const unsigned char* inner,
                                               const unsigned char* outer) {
   if (type == ScaleType::kF32) return scale_of(type, *reinterpret_cast<const uint32_t*>(inner), 0);
@@ -85,8 +84,8 @@ __device__ __forceinline__ float stored_scale(ScaleType type, const unsigned cha
   return scale_of(type, *reinterpret_cast<const uint16_t*>(at), *inner);
 }
 
-// Dequantizes inputs first .. first + 3 of a block (`first` a multiple of 4) for an output of its tile, as
-// dequantized(). table: c.table, or a copy.
+// Dequantizes inputs first .. first + 3 of a block (`first` a multiple of 4) for an output, as dequantized().
+// table: c.table, or a copy.
 __device__ __forceinline__ void dequantize4(const Codes& c, const float* table, const unsigned char* block,
                                             int output, int first, float (&out)[4]) {
   const unsigned char* outer = block + output * 2;

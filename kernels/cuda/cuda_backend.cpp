@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kPinnedBytes = size_t{16} << 20;
 
-// LARIAT_PDL=0 disables early starts of launches, to measure their effect.
+// LARIAT_PDL=0 disables early starts of launches.
 cuda::Start start_of_launches() {
   const char* text = std::getenv("LARIAT_PDL");
   return text != nullptr && std::string_view(text) == "0" ? cuda::Start::kInOrder : cuda::Start::kEarly;
@@ -152,8 +152,8 @@ void CudaBackend::upload_matrix(const Matrix& dst, const Matrix& host) {
   }
 }
 
-// Quantizes on the host's vector units, bitwise identical to the CPU backend. Adjacent blocks of one width
-// are one product for many tokens, so blocks are contiguous.
+// Quantizes on the host, bitwise identical to the CPU backend. Blocks are contiguous: adjacent blocks of one
+// width are one product for many tokens.
 LoadedWeight CudaBackend::load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
                                       DType compute) {
   LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, false);
@@ -170,7 +170,7 @@ LoadedWeight CudaBackend::load_weight(std::span<const HostWeight> host, std::spa
 void CudaBackend::load_floats(const HostWeight& host, const Matrix& to) {
   const Matrix& from = host.m;
   if (!host.read_row && from.dtype == to.dtype) return upload_matrix(to, from);
-  // Panels of rows keep the copy in the host's dtype small. A reader's rows are f32.
+  // Panels of rows keep the copy in the host's dtype small.
   const int64_t panel = std::clamp<int64_t>((8 << 20) / from.cols, 1, from.rows);
   const DType staged_as = host.read_row ? DType::kF32 : from.dtype;
   const Buffer raw = allocate(static_cast<size_t>(panel * from.cols) * size_of(staged_as));
@@ -201,7 +201,7 @@ void CudaBackend::load_quantized(const HostWeight& host, const Matrix& to) {
 void* CudaBackend::scratch(Scratch purpose, size_t bytes) {
   Buffer& buffer = scratch_[static_cast<size_t>(purpose)];
   if (buffer.bytes() < bytes) {
-    buffer = Buffer();  // free first: both may not fit. Freeing waits for pending work
+    buffer = Buffer();  // both may not fit; freeing waits for pending work
     buffer = allocate(bytes);
   }
   return buffer.data();

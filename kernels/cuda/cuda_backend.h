@@ -13,19 +13,18 @@ namespace lariat {
 namespace cuda {
 struct DeviceStep;
 struct Gemv;
-// Whether attention over this cache runs on tensor cores: 16-bit keys and values of a supported head size.
+// Whether attention over this cache runs on tensor cores.
 bool tensor_cores_support(DType k_dtype, DType v_dtype, int64_t head_dim);
 }  // namespace cuda
 
-// NVIDIA GPUs from sm_80 on: cuBLAS for prefill matrix products, own kernels for all else, one op per file in
-// this folder. Work is queued on one stream; only ops with host results (copy_out, read_drawn, token_nll)
-// wait. Launches of a layer's ops are collected and recorded (launch_queue.h). Usable by any thread, one at a
-// time.
+// NVIDIA GPUs from sm_80 on: cuBLAS for prefill matrix products, own kernels for all else. Work is queued on
+// one stream; only ops with host results (copy_out, read_drawn, token_nll) wait. Usable by any thread, one at
+// a time.
 class CudaBackend final : public Backend {
  public:
-  // Up to this many tokens, products read their weights through gemv; for more, they use cuBLAS.
+  // For up to this number of tokens, products use gemv; for more, cuBLAS.
   static constexpr int kGemvTokens = 8;
-  static constexpr int kMmaTokens = 16;  // the same for bf16 weights and products, and for quantized weights
+  static constexpr int kMmaTokens = 16;  // for bf16 weights and products, and quantized weights
 
   explicit CudaBackend(int device = 0, cuda::LaunchQueue::Warn warn = {});
   ~CudaBackend() override;
@@ -73,7 +72,7 @@ class CudaBackend final : public Backend {
  private:
   friend Limits measure_cuda_limits(Backend& cuda, DType dtype);
 
-  // Working memory of the ops: one block per purpose, which grows to the largest need and stays.
+  // Working memory: a block per purpose, which grows to the largest need.
   enum class Scratch : uint8_t { kGemmX, kGemmW, kProduct, kAttention, kResult, kCount };
   void* scratch(Scratch purpose, size_t bytes);
 
@@ -90,29 +89,26 @@ class CudaBackend final : public Backend {
   void send(Mirror& mirror, size_t at, const void* words, size_t count);
   void reserve(Mirror& mirror, size_t words);
 
-  // Sequences of an op on the device: positions, lengths and page tables.
   struct SequenceTables {
     Mirror sequences;  // [count] cuda::Sequence
     Mirror pages;      // [count][pitch]
     int64_t count = 0, pitch = 0;
     int64_t rows = 0;            // new tokens of all sequences
     int64_t longest = 0;         // most new tokens of a sequence
-    int64_t planned_length = 0;  // for planning launches: no sequence is longer with its new tokens
+    int64_t planned_length = 0;  // upper bound, for planning launches
   };
   void send_sequences(SequenceTables& tables, std::span<const StepSequence> sequences);
-  // Tables of an op's step. If the previous op had the same step, nothing is sent and collecting continues.
+  // Tables of an op's step. Nothing is sent if the previous op had the same step.
   const SequenceTables& enter(const Step& step);
   static cuda::DeviceStep on_device(const SequenceTables& tables);
-  // Device address of a RoPE table's frequencies. A model has at most two tables, which rarely change between
-  // steps: each has its own mirror.
+  // Device address of a RoPE table's frequencies, one mirror per table.
   const double* send_frequencies(std::span<const double> words);
 
-  // Sends host memory through two alternating pinned buffers, so that filling one overlaps sending the other.
-  // On return the host memory is free; the copy completes in stream order.
+  // Sends host memory through two pinned buffers: filling one overlaps sending the other. On return the host
+  // memory may change.
   void upload(void* dst, const void* host_src, size_t bytes);
   void upload_matrix(const Matrix& dst, const Matrix& host);
 
-  // Products of a linear, and its epilogues.
   void multiply(const Matrix& x, std::span<const Product> products, DType compute);
   void add_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue, const Matrix& out);
   void gated(const Matrix& x, const Weight& weight, Activation activation, const Matrix& out);
@@ -123,43 +119,41 @@ class CudaBackend final : public Backend {
   void convert(const Matrix& from, DType rounding, const Matrix& to);
   // out[t][o] = out[t][o] * row_scale[t] + bias[o]; either may be absent.
   void finish(const Matrix& out, const float* row_scale, const Matrix& bias);
-  // Kernels for few tokens: on tensor cores, by vectors, or by single weights if rows of w or x are not
-  // aligned to 16 bytes. kNone: too many tokens, mixed dtypes, or quantized weights.
+  // Kernels for few tokens: tensor cores, vectors, or single weights if rows are not aligned to 16 bytes.
   enum class GemvKind : uint8_t { kNone, kMma, kVector, kElement };
   static GemvKind gemv_kind(const Matrix& x, std::span<const Product> products, DType compute);
-  // Up to three products of few tokens in one launch; or, with `activation`, the gated unit of two.
+  // Up to three products in one launch; with `activation`, the gated unit of two.
   void gemv(GemvKind kind, const Matrix& x, std::span<const Product> products, DType compute,
             const Activation* activation);
-  // x for the kernels of few tokens: bf16 for bf16 products with bf16 weights, else f32.
+  // x as bf16 for bf16 products with bf16 weights, else f32.
   Matrix gemv_input(const Matrix& x, DType weights, DType compute);
-  // Sets the format of w in g, and x in working memory, converted for this format.
+  // Sets the format of w in g, and x converted for this format.
   void read_by_codes(const Matrix& x, const Matrix& w, cuda::Gemv& g);
-  // Multiplies by quantized weights; returns false, without any work, if this kernel does not apply.
+  // Returns false, without any work, if this kernel does not apply.
   bool quant_gemv(const Matrix& x, std::span<const Product> products);
-  // Products of many tokens. Products of one x round it once.
+  // Products of one x round it once.
   struct RoundedX {
     Matrix matrix;
     DType compute = DType::kF32;  // rounding of the values
   };
   const Matrix& round_x(const Matrix& x, DType compute, DType dtype, RoundedX& rounded);
-  // Multiplies contiguous weights with adjacent outs as one product.
+  // Multiplies contiguous weights as one product.
   void gemm(const Matrix& x, std::span<const Product> neighbours, DType compute, RoundedX& rounded,
             const cuda::Scales& scales);
   void float_gemm(const Matrix& x, const Matrix& w, const Matrix& out, const cuda::Scales& scales);
   void quant_gemm(const Matrix& x, std::span<const Product> neighbours, const cuda::Scales& scales);
   void load_floats(const HostWeight& host, const Matrix& to);
   void load_quantized(const HostWeight& host, const Matrix& to);
-  // f32 product with f16 weights at the speed of the tensor cores: x is split into two f16 terms. The caller
-  // must multiply row t of out by element t of the result.
+  // f32 product with f16 weights on tensor cores: x is split into two f16 terms. The caller must multiply row
+  // t of out by element t of the result.
   const float* gemm_two_terms(const Matrix& x, const Matrix& w, const Matrix& out);
 
-  // Pinned host memory, for asynchronous copies to or from the device.
   struct Pinned {
     void* data = nullptr;
     size_t bytes = 0;
     cuda::Event copied = nullptr;  // last requested copy
   };
-  // Grows to at least `bytes`; growing discards the contents. Throws Error if memory runs out.
+  // Growing discards the contents. Throws Error if memory runs out.
   static void reserve(Pinned& pinned, size_t bytes);
   static void release(Pinned& pinned) noexcept;
 
@@ -169,16 +163,16 @@ class CudaBackend final : public Backend {
   cuda::Blas blas_ = nullptr;
   std::array<Pinned, 2> pinned_;
   size_t next_pinned_ = 0;
-  Pinned drawn_ids_;  // host copy of drawn_
+  Pinned drawn_ids_;
   std::array<Buffer, static_cast<size_t>(Scratch::kCount)> scratch_;
   SequenceTables step_;                // of the last op with a step
   std::array<Mirror, 2> frequencies_;  // of rope_table: doubles
-  size_t last_frequencies_ = 0;        // index of the last used mirror
-  SequenceTables rotations_;           // of rerotate_keys
-  Mirror rotation_words_;              // doubles
-  Buffer finished_blocks_;             // Attention::finished, for the most tiles that are split
-  Buffer drawn_;                       // result of the last draw
-  Buffer saturated_;                   // Saturation, counted by the kernels
+  size_t last_frequencies_ = 0;
+  SequenceTables rotations_;  // of rerotate_keys
+  Mirror rotation_words_;     // doubles
+  Buffer finished_blocks_;    // Attention::finished
+  Buffer drawn_;              // result of the last draw
+  Buffer saturated_;          // Saturation, counted by the kernels
 };
 
 }  // namespace lariat

@@ -12,8 +12,7 @@
 #include "kernels/error.h"
 #include "kernels/integers.h"
 
-// Included by every kernel file: CUDA's headers under nvcc, plus 16-bit types, vector loads, warp sums, the
-// sequences of a step and launch(). Other compilers need a header with CUDA's keywords (-include).
+// Included by every kernel file. Compilers other than nvcc need a header with CUDA's keywords (-include).
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 
@@ -37,7 +36,7 @@ struct BFloat16 {
 };
 
 #ifdef __CUDACC__
-// Plain instructions: CUDA's headers of 16-bit types are long, and each file is compiled four times.
+// CUDA's headers of 16-bit types are long, and each file is compiled four times.
 __device__ __forceinline__ float to_float(Half x) {
   float value = 0.0F;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
@@ -73,25 +72,23 @@ __device__ __forceinline__ T from_float(float x) {
   if constexpr (std::is_same_v<T, BFloat16>) return BFloat16{bfloat16_bits(x)};
 }
 
-// Conversion for the cache: numbers beyond f16 become +-65504.
+// Numbers beyond f16 become +-65504.
 template <class T>
 __device__ __forceinline__ T to_cache(float x) {
   if constexpr (std::is_same_v<T, Half>) x = x > 65504.0F ? 65504.0F : x < -65504.0F ? -65504.0F : x;
   return from_float<T>(x);
 }
 
-// Loads an element of a runtime dtype, for biases, norms and other small data.
 __device__ __forceinline__ float load_any(const void* data, DType dtype, int64_t i) {
   if (dtype == DType::kF32) return static_cast<const float*>(data)[i];
   if (dtype == DType::kF16) return to_float(static_cast<const Half*>(data)[i]);
   return to_float(static_cast<const BFloat16*>(data)[i]);
 }
-// Whether to_cache<T> maps x to the largest f16; 65488 is half an ulp below 65504.
+// Whether to_cache<T>(x) is the largest f16; 65488 is half an ulp below 65504.
 template <class T>
 __device__ __forceinline__ bool saturates(float x) {
   return std::is_same_v<T, Half> && fabsf(x) > 65488.0F;
 }
-// Increments `saturated` if the value saturates.
 __device__ __forceinline__ void store_to_cache(void* data, DType dtype, int64_t i, float value,
                                                int& saturated) {
   if (dtype == DType::kF32) {
@@ -103,7 +100,7 @@ __device__ __forceinline__ void store_to_cache(void* data, DType dtype, int64_t 
     static_cast<BFloat16*>(data)[i] = to_cache<BFloat16>(value);
   }
 }
-// Adds a thread's count to Saturation's keys or values; the count is usually 0.
+// Adds a thread's count, usually 0.
 __device__ __forceinline__ void count_saturated(int saturated, unsigned long long* total) {
   if (saturated > 0) atomicAdd(total, static_cast<unsigned long long>(saturated));
 }
@@ -113,7 +110,7 @@ __device__ __forceinline__ float rounded_to(DType dtype, float value) {
   return value;
 }
 
-// Packs two values into a register, the first in the low half, as mma operands.
+// Packs two values, the first in the low half.
 template <class T>
 __device__ __forceinline__ uint32_t pack2(float low, float high) {
   return from_float<T>(low).bits | uint32_t{from_float<T>(high).bits} << 16;
@@ -153,7 +150,7 @@ __device__ __forceinline__ void unpack16(uint4 v, float (&out)[kPerVector<T>]) {
   unpack_word<T>(v.w, out + 3 * kPerWord);
 }
 
-// Loads kStep adjacent weights of any type as floats, read once. kStep: 1, or the weights in 16 bytes.
+// kStep: 1, or the weights in 16 bytes.
 template <class W, int kStep>
 __device__ __forceinline__ void load_weights(const W* address, float (&out)[kStep]) {
   if constexpr (kStep == 1) {
@@ -163,7 +160,7 @@ __device__ __forceinline__ void load_weights(const W* address, float (&out)[kSte
   }
 }
 
-// Loads kStep adjacent inputs; more than one require 16-byte alignment.
+// kStep > 1 requires 16-byte alignment.
 template <int kStep>
 __device__ __forceinline__ void load_x(const float* address, float (&out)[kStep]) {
   if constexpr (kStep == 1) {
@@ -206,8 +203,8 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-// Reduces x by `combine_warp` over a block of whole warps (up to 32); every thread gets the result.
-// `neutral`: neutral element. `partial`: shared memory for 32 values, reusable at once.
+// Reduces x over a block of up to 32 warps; every thread gets the result. `partial`: shared memory for 32
+// values, reusable at once.
 template <class T, class F>
 __device__ __forceinline__ T block_reduce(T x, T neutral, T* partial, const F& combine_warp) {
   x = combine_warp(x);
@@ -229,18 +226,16 @@ __device__ __forceinline__ float block_max(float x, float* partial) {
 }
 
 // --- the sequences of a step -----------------------------------------------------------------------------
-// Part of a sequence in a step: its new tokens are rows [first_row, first_row + n_tokens) of the matrices.
+// New tokens are rows [first_row, first_row + n_tokens) of the matrices.
 struct Sequence {
   int64_t first_position, first_row, n_tokens;
 };
 
-// A row of a step: one new token.
 struct StepRow {
   int64_t sequence, position;
 };
 
-// Positions, lengths and page tables are in device memory and are never kernel arguments: one launch serves
-// every step, so recording pays off.
+// Tables in device memory are never kernel arguments: one launch serves every step, so recording pays off.
 struct DeviceStep {
   const Sequence* sequences;  // [count], in the order of their rows
   void* const* page_tables;   // [count][pitch]
@@ -248,7 +243,7 @@ struct DeviceStep {
 
   __device__ void* const* pages(int64_t sequence) const { return page_tables + sequence * pitch; }
   __device__ void* page(const StepRow& at) const { return pages(at.sequence)[at.position / kKvPage]; }
-  // Finds the last sequence that starts at or before the row.
+  // Last sequence that starts at or before the row.
   __device__ StepRow row(int64_t row) const {
     int64_t low = 0, high = count;
     while (high - low > 1) {
@@ -259,8 +254,7 @@ struct DeviceStep {
   }
 };
 
-// Positions of all rows of an op, after the frequencies. axes: null if no sequence has axes; rows then use
-// their index.
+// Explicit positions of an op's rows. axes: null if no sequence has any; rows then use their index.
 struct AxisPositions {
   const double* axes = nullptr;       // [sequences][pairs]
   const double* positions = nullptr;  // [rows][3]
@@ -270,7 +264,7 @@ struct AxisPositions {
   }
 };
 
-// On the host: appends to `words` the axes of the sequences, and three positions for each of their rows.
+// Appends to `words` the axes of the sequences, and three positions per row.
 template <class Rope>
 void append_axes(std::span<const Rope> ropes, size_t pairs, std::vector<double>& words) {
   for (const Rope& rope : ropes) {
@@ -287,14 +281,12 @@ inline void append_positions(std::span<const double> positions, bool axes, const
   }
 }
 
-// Address of a layer's part of a page.
 template <class T = void>
 __device__ __forceinline__ T* in_page(void* page, int64_t offset) {
   return reinterpret_cast<T*>(static_cast<char*>(page) + offset);
 }
 
 // --- on the host: runtime values to template arguments ---------------------------------------------------
-// Calls f(T{}) with the element type of `dtype`.
 template <class F>
 void with_dtype(DType dtype, F&& f) {
   switch (dtype) {
@@ -315,13 +307,11 @@ T* typed(const Matrix& m) {
   return static_cast<T*>(m.data);
 }
 
-// Whether every row of m starts at a multiple of 16 bytes.
 inline bool rows_aligned16(const Matrix& m) {
   return reinterpret_cast<uintptr_t>(m.data) % 16 == 0 &&
          (m.rows <= 1 || m.stride * static_cast<int64_t>(size_of(m.dtype)) % 16 == 0);
 }
 
-// Host values passed as a kernel argument, without a copy to device memory.
 template <class T, int kN>
 struct ByValue {
   T value[kN];
@@ -336,8 +326,7 @@ ByValue<T, kN> by_value(const Span& values, size_t first, size_t count) {
 
 inline unsigned to_unsigned(int64_t x) { return static_cast<unsigned>(x); }
 
-// Argument of a queued launch, all zero; its members are assigned one by one. Queued launches are compared
-// byte by byte, so the padding must be equal too. (Other padding would only prevent matches.)
+// Argument of a queued launch, all zero. Queued launches are compared byte by byte, padding included.
 template <class T>
 T zeroed() {
   static_assert(std::is_trivially_copyable_v<T>);

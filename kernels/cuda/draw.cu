@@ -7,37 +7,35 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 
-// Sampling from logits: argmax, or top-k, top-p, min-p and a multinomial draw. Many blocks read the logits of
-// a row: once for the maximum and, with a temperature above 0, once to weigh every token and sort it into one
-// of 256 bins by its distance from the maximum. One block per row does the rest, from the bins' sums. Each
-// cut, and the draw, finds the first token, in descending order of logits, at which a running sum (of tokens
-// or weights) reaches a target, and reads only this token's bin. A cut keeps a prefix of this order,
-// described by its weight alone.
+// Sampling from logits: argmax, or top-k, top-p, min-p and a multinomial draw. Many blocks read a row: once
+// for the maximum and, with a temperature above 0, once to sort weights into 256 bins by distance from the
+// maximum. One block per row does the rest. Each cut, and the draw, finds the first token, in descending
+// order of logits, at which a running sum (of tokens or weights) reaches a target, and reads only this
+// token's bin. A cut keeps a prefix, described by its weight alone.
 //
 // Weights are integers, exp((logit - largest) / temperature) times a power of two such that a row's sum fits
-// into 62 bits. Integer sums do not depend on their order, so a draw is the same in every run. For 2^17
-// tokens, one step of a weight is 2^-44 of the largest weight. A row loses less than 2^-27 to rounding and to
-// the tokens of the last bin, which weigh less than 2^-45 each and are never drawn.
+// into 62 bits. Integer sums do not depend on their order: a draw is the same in every run. For 2^17 tokens,
+// one step of a weight is 2^-44 of the largest weight. A row loses less than 2^-27 to rounding and to the
+// tokens of the last bin, which weigh less than 2^-45 each.
 namespace lariat {
 namespace {
 
 using namespace cuda;
 
-using Amount = unsigned long long;  // token count or sum of weights, a type of atomicAdd
+using Amount = unsigned long long;  // token count or sum of weights
 
-constexpr int kBins = 256;  // of a draw; tokens of the last bin are too improbable to be drawn
+constexpr int kBins = 256;  // the last bin's tokens are too improbable to be drawn
 constexpr unsigned kNever = kBins - 1;
 constexpr unsigned kThreads = 256;
 constexpr unsigned kMaxThreads = 1024;
 constexpr int64_t kChunk = 8192;  // columns per block that finds the maximum
 constexpr int kPerThread = 8;
 constexpr int64_t kPart = kThreads * kPerThread;  // columns per block that weighs
-constexpr int kDirect = 256;                      // up to this many tokens are compared pairwise
-constexpr int kRowsPerLaunch = 16;                // bounds a draw's memory: 16 bytes per logit of these rows
+constexpr int kDirect = 256;                      // most tokens to compare pairwise
+constexpr int kRowsPerLaunch = 16;                // bounds memory: 16 bytes per logit of these rows
 constexpr float kBinsPerUnit = 8.0F;              // per unit of logit / temperature: 255 bins reach 2^-45
 using Uniforms = ByValue<double, kRowsPerLaunch>;
 
-// Element of a running sum.
 struct Tally {
   Amount tokens, weight;
 
@@ -46,7 +44,7 @@ struct Tally {
   }
 };
 
-// Sums of a row: its bins, and the weight of all tokens of at least min-p.
+// Bins of a row, and the weight of all tokens of at least min-p.
 struct RowSums {
   Tally bins[kBins];
   Amount likely;
@@ -54,7 +52,7 @@ struct RowSums {
 
 __device__ __forceinline__ bool finite(float x) { return fabsf(x) < INFINITY; }
 
-// Sort key of a token in its row: rises with falling logits (-0 equals 0), ties by id. NaN: last, no id.
+// Sort key of a token: rises with falling logits (-0 equals 0), ties by id. NaN: last, no id.
 constexpr Amount kLast = ~Amount{0};
 __device__ __forceinline__ Amount place_of(float logit, int32_t id) {
   const uint32_t bits = float_bits(logit + 0.0F);
@@ -93,8 +91,8 @@ __device__ __forceinline__ Amount warp_first(Amount place) {
   return place;
 }
 
-// Grid: rows by chunks of 8192 columns, so that one row of a large vocabulary uses many multiprocessors. 256
-// threads; bound by memory. Writes the first sort key of each chunk, and zeros to the row's sums.
+// Grid: rows by chunks of 8192 columns. Bound by memory. Writes the first sort key of each chunk, and zeros
+// to the row's sums.
 __global__ void __launch_bounds__(kThreads) largest_kernel(const __grid_constant__ DrawArgs a) {
   LARIAT_SHARED(Amount, partial, kWarpSize);
   static_assert(kThreads == kBins);
@@ -114,7 +112,7 @@ __global__ void __launch_bounds__(kThreads) largest_kernel(const __grid_constant
   if (threadIdx.x == 0) a.firsts[blockIdx.x * a.n_chunks + blockIdx.y] = first;
 }
 
-// Most probable token of block x's row; every warp finds it separately.
+// Most probable token of block x's row.
 struct Largest {
   float logit;  // NaN if the row is only NaN
   int32_t id;
@@ -158,8 +156,8 @@ __device__ __forceinline__ Amount weight_of(const DrawArgs& a, float largest, fl
                              0.5);
 }
 
-// Grid: rows by parts of 2048 columns. 256 threads, one per bin; each weighs 8 tokens. Bound by double
-// arithmetic. Writes a part's tokens by bin and the start of each bin; adds to the row's sums.
+// Grid: rows by parts of 2048 columns; one thread per bin. Bound by double arithmetic. Writes a part's tokens
+// by bin and the start of each bin; adds to the row's sums.
 __global__ void __launch_bounds__(kThreads) weigh_kernel(const __grid_constant__ DrawArgs a) {
   LARIAT_SHARED(unsigned, counts, kBins);
   LARIAT_SHARED(Amount, weights, kBins);
@@ -177,7 +175,7 @@ __global__ void __launch_bounds__(kThreads) weigh_kernel(const __grid_constant__
   const auto least = static_cast<Amount>(ceil(static_cast<double>(how.min_p) * a.one));
   const int64_t first = blockIdx.y * kPart + threadIdx.x;
   float logits[kPerThread];
-  Amount mine[kPerThread];     // weights of these tokens
+  Amount mine[kPerThread];
   unsigned place[kPerThread];  // bin times 2^16, plus the token's index in the bin
   Amount likely = 0;
 #pragma unroll
@@ -192,7 +190,7 @@ __global__ void __launch_bounds__(kThreads) weigh_kernel(const __grid_constant__
     atomicAdd(&weights[its_bin], mine[j]);
     if (mine[j] >= least) likely += mine[j];
   }
-  likely = block_sum(likely, likely_of_warps);  // its barriers complete the counts of the part
+  likely = block_sum(likely, likely_of_warps);  // its barriers complete the part's counts
   const Tally sum = {counts[bin], weights[bin]};
   const Amount start = block_prefix(sum, partial).tokens;
   starts[bin] = static_cast<unsigned>(start);
@@ -214,18 +212,17 @@ __global__ void __launch_bounds__(kThreads) weigh_kernel(const __grid_constant__
   }
 }
 
-// Shared memory of a draw.
 struct Board {
   Tally sums[kBins];
   Tally partial[kWarpSize];
-  unsigned part;  // part of the sums with the target
+  unsigned part;  // contains the target
   Tally before;   // running sum before this part
   Token list[kDirect];
   unsigned listed;
   Token found;
 };
 
-// Calls f(token) for the tokens of a bin of block x's row, distributed over the block.
+// Calls f(token) for a bin's tokens, distributed over the block.
 template <class F>
 __device__ __forceinline__ void for_tokens(const DrawArgs& a, unsigned bin, const F& f) {
   const uint32_t* segments = a.segments + (int64_t{blockIdx.x} * kBins + bin) * a.n_parts;
@@ -236,7 +233,6 @@ __device__ __forceinline__ void for_tokens(const DrawArgs& a, unsigned bin, cons
   }
 }
 
-// Target of a running sum, of tokens or of weights.
 struct Target {
   Amount value;
   bool by_weight;
@@ -245,7 +241,7 @@ struct Target {
 };
 
 // Part of board.sums in which the running sum, starting at `before`, reaches the target. Sets `before` to the
-// running sum before this part. Called by the whole block.
+// sum before this part. Called by the whole block.
 __device__ unsigned find_part(const Target& target, Tally& before, Board& board) {
   __syncthreads();  // the sums are complete
   const Tally mine = threadIdx.x < kBins ? board.sums[threadIdx.x] : Tally{0, 0};
@@ -259,15 +255,15 @@ __device__ unsigned find_part(const Target& target, Tally& before, Board& board)
   return board.part;
 }
 
-// Token at which the row's running sum reaches the target, between 1 and the whole sum; its weight includes
-// all tokens before. Called by the whole block.
+// Token at which the running sum reaches the target; its weight includes all tokens before. Called by the
+// whole block.
 __device__ Token walk(const DrawArgs& a, const Target& target, Board& board) {
   if (threadIdx.x < kBins) board.sums[threadIdx.x] = a.sums[blockIdx.x].bins[threadIdx.x];
   Tally before = {0, 0};
   unsigned part = find_part(target, before, board);
   const unsigned bin = part;
-  // Remaining tokens of the bin have sort keys from `low` to low + width. While they are many, the search
-  // continues in the 256th of this range with the target.
+  // Remaining tokens have sort keys from `low` to low + width. While they are many, the search continues in
+  // 1/256 of this range.
   Amount low = 0, width = kLast;
   for (int shift = 56; board.sums[part].tokens > kDirect; shift -= 8) {
     __syncthreads();  // all threads have read the sums
@@ -305,7 +301,7 @@ __device__ Token walk(const DrawArgs& a, const Target& target, Board& board) {
 }
 
 // Grid: one block per row: one warp if every temperature is 0, else 256 threads or, for long rows, 1024.
-// Bound by latency: about ten barriers and two L2 reads per cut, more if over 256 tokens share a bin.
+// Bound by latency.
 __global__ void __launch_bounds__(kMaxThreads)
     draw_kernel(const __grid_constant__ DrawArgs a, const __grid_constant__ Uniforms uniforms) {
   LARIAT_SHARED(Board, boards, 1);
@@ -385,7 +381,7 @@ void CudaBackend::draw(const Matrix& logits, std::span<const Sampling> how,
 }
 
 void CudaBackend::read_drawn(std::span<int32_t> ids) {
-  queue_.flush();  // work queued after the draw runs during the wait
+  queue_.flush();  // later work runs during the wait
   cuda::event_synchronize(drawn_ids_.copied);
   std::memcpy(ids.data(), drawn_ids_.data, ids.size_bytes());
 }

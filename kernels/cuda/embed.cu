@@ -12,7 +12,7 @@ using namespace cuda;
 constexpr int kTokensPerLaunch = 256;
 using Tokens = ByValue<int32_t, kTokensPerLaunch>;
 
-// drawn: results of the last draw, for tokens given as drawn_token(row).
+// drawn: results of the last draw.
 __device__ __forceinline__ int32_t token_of_block(const Tokens& tokens, const int32_t* drawn) {
   int32_t token = tokens.value[blockIdx.x];
   if (token < 0) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ int32_t token_of_block(const Tokens& tokens, const in
   return token;
 }
 
-// Grid: one block per token; 256 threads stride over its row. Bound by memory (one row read, one written).
+// Grid: one block of 256 threads per token.
 template <class T>
 __global__ void embed_kernel(const __grid_constant__ Tokens tokens, const int32_t* drawn, const T* table,
                              int64_t table_stride, float scale, float* out, int64_t out_stride,
@@ -32,7 +32,6 @@ __global__ void embed_kernel(const __grid_constant__ Tokens tokens, const int32_
   for (int64_t i = threadIdx.x; i < cols; i += blockDim.x) to[i] = scale * to_float(row[i]);
 }
 
-// embed_kernel for a quantized table, four inputs per thread.
 __global__ void embed_codes_kernel(const __grid_constant__ Tokens tokens, const int32_t* drawn,
                                    const unsigned char* table, const __grid_constant__ Codes codes,
                                    float scale, float* out, int64_t out_stride, int cols) {

@@ -8,7 +8,6 @@
 #include "kernels/cuda/gemv.cuh"
 #include "kernels/cuda/grouped.cuh"
 
-// Expert ops.
 namespace lariat {
 namespace {
 
@@ -32,7 +31,7 @@ struct Route {
   bool sigmoid, normalise;
 };
 
-// Index of the first largest of n values, by a warp. NaNs are skipped; kNobody if all are NaN.
+// NaNs are skipped; kNobody if all are NaN. By a warp.
 __device__ int32_t first_of_largest(const float* values, int n) {
   float best = 0.0F;
   int32_t index = kNobody;
@@ -53,7 +52,7 @@ __device__ int32_t first_of_largest(const float* values, int n) {
   return index;
 }
 
-// Finds the first largest value and removes it from the values, for the whole warp.
+// Removes the first largest value and returns its index, for the whole warp.
 __device__ int32_t take_largest(float* values, int n) {
   const int32_t index = first_of_largest(values, n);
   __syncwarp();  // all lanes have read
@@ -62,8 +61,8 @@ __device__ int32_t take_largest(float* values, int n) {
   return index;
 }
 
-// Computes scores, the softmax or sigmoid of the logits, and choice, the values for selection: without a bias
-// the logits, which have the same order. choice is finite, so that sums of two are never NaN.
+// choice: the values for selection, finite so that sums of two are never NaN. Without a bias they are the
+// logits, in the same order.
 __device__ void score(const Route& r, const float* logits, float* scores, float* choice) {
   float largest = -INFINITY, sum = 0.0F;
   for (int e = lane_index(); e < r.n_experts; e += kWarpSize) largest = fmaxf(largest, logits[e]);
@@ -82,7 +81,7 @@ __device__ void score(const Route& r, const float* logits, float* scores, float*
   __syncwarp();
 }
 
-// Sets experts of skipped groups to -inf. best: shared memory for the groups' values.
+// Sets experts of skipped groups to -inf. best: shared memory.
 __device__ void leave_groups(const Route& r, float* choice, float* best) {
   const int size = r.n_experts / r.n_groups;
   for (int g = lane_index(); g < r.n_groups; g += kWarpSize) {
@@ -102,7 +101,7 @@ __device__ void leave_groups(const Route& r, float* choice, float* best) {
   __syncwarp();
 }
 
-// Grid: one warp per token; 8 KiB of shared memory. Bound by latency: n_chosen searches of the experts.
+// Grid: one warp per token. Bound by latency: n_chosen searches of the experts.
 __global__ void route_kernel(const __grid_constant__ Route r) {
   LARIAT_SHARED(float, scores, kMaxExperts);
   LARIAT_SHARED(float, choice, kMaxExperts);
@@ -125,7 +124,7 @@ __global__ void route_kernel(const __grid_constant__ Route r) {
 }
 
 // --- grouped_linear --------------------------------------------------------------------------------------
-constexpr int kRows = 2;  // of the weights, per warp, as in gemv.cu
+constexpr int kRows = 2;  // of the weights, per warp
 
 struct ExpertProduct : Grouped {  // of floats, [n][k]
   const float* x;
@@ -176,8 +175,7 @@ __device__ __forceinline__ void multiply(const ExpertProduct& p, const W* w, int
 }
 
 // Grid: x = 8 rows of the weights; y: expert_of_block. The block of an expert's first row multiplies all its
-// rows, up to kTokens at a time. 128 threads; 4 KiB of shared memory. Bound by memory for few tokens: weights
-// of chosen experts are read once.
+// rows, kTokens at a time. Bound by memory for few tokens.
 template <class W, class C, int kTokens, int kStep>
 __global__ void __launch_bounds__(kThreads)
     grouped_linear_kernel(const __grid_constant__ ExpertProduct p, const __grid_constant__ Experts experts) {
@@ -212,7 +210,7 @@ void launch_experts(const ExpertProduct& p, const Experts& experts, DType comput
   }
 }
 
-// Calls f(experts) for all blocks, with the most experts per launch.
+// Calls f(experts) with the most experts per launch.
 template <class F>
 void for_launches(Grouped& p, std::span<const RowBlock> blocks, const F& f) {
   for (size_t first = 0; first < blocks.size(); first += kPointers) {
@@ -236,7 +234,7 @@ struct Combine {
   bool add;
 };
 
-// Grid: rows by chunks of 256 columns, one thread per element. Bound by memory.
+// Grid: rows by chunks of 256 columns.
 __global__ void combine_experts_kernel(const __grid_constant__ Combine c) {
   start_in_turn();
   const int64_t i = int64_t{blockIdx.y} * kCombineThreads + threadIdx.x;

@@ -5,8 +5,8 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/ptx.cuh"
 
-// Matrix products of few tokens: every weight is read once, at memory speed. One token, and several in f32,
-// use the kernel of this file; several in bf16 use gemv_tiles.cu.
+// Matrix products of few tokens: every weight is read once. One token, and several in f32, use this kernel;
+// several in bf16 use gemv_tiles.cu.
 namespace lariat {
 namespace {
 
@@ -18,18 +18,17 @@ constexpr int kWarps = 4;
 template <int kTokens>
 constexpr int kLoads = kTokens <= 4 ? 8 : 6;
 
-// Rows of weights per warp: more rows load x less often and into fewer registers; with several tokens, the
-// sums need more registers.
+// Rows of weights per warp: more rows load x less often, but need more registers.
 template <int kTokens>
 constexpr int kRows = kTokens == 1 ? 4 : 2;
 
-// Blocks per multiprocessor: limited by the registers for a thread's loads and sums.
+// Blocks per multiprocessor, as registers allow.
 template <int kTokens>
 constexpr int kBlocks = kTokens == 1   ? 5
                         : kTokens <= 4 ? 4
                                        : 3;
 
-// kStep adjacent weights as stored. kStep: 1, or the weights in 16 bytes.
+// kStep: 1, or the weights in 16 bytes.
 template <class W, int kStep>
 struct Weights {
   using Raw = std::conditional_t<kStep == 1, W, uint4>;
@@ -52,8 +51,7 @@ struct Weights {
 };
 
 // Adds this lane's products of several steps of columns, from `first` on, to sum. All weight loads precede
-// the first use. kTail: steps from `end` on do not count; they load column 0, without waiting for a
-// comparison. X: element type of x.
+// the first use. kTail: steps from `end` on load column 0 and do not count.
 template <class W, class X, int kTokens, int kStep, bool kTail>
 __device__ __forceinline__ void multiply_batch(const Gemv& g, const W* const (&w)[kRows<kTokens>], int first,
                                                int end, float (&sum)[kRows<kTokens>][kTokens]) {
@@ -86,8 +84,7 @@ __device__ __forceinline__ void multiply_batch(const Gemv& g, const W* const (&w
   }
 }
 
-// This lane's share of kRows x kTokens dot products. A step is one load of a row by the warp; part p of
-// g.parts has an equal, contiguous share of the steps.
+// A step is one load of a row by the warp; part p of g.parts has an equal, contiguous share of the steps.
 template <class W, class X, int kTokens, int kStep>
 __device__ __forceinline__ void accumulate(const Gemv& g, const W* const (&w)[kRows<kTokens>], int part,
                                            float (&sum)[kRows<kTokens>][kTokens]) {
@@ -104,13 +101,13 @@ __device__ __forceinline__ void accumulate(const Gemv& g, const W* const (&w)[kR
   if (at < end) multiply_batch<W, X, kTokens, kStep, true>(g, w, at + lane, end, sum);
 }
 
-// In a gated unit, half of a warp's rows are from gate, the other half are the same rows of up.
+// In a gated unit, half of a warp's rows are from gate, half from up.
 template <int kTokens>
 __device__ __forceinline__ int rows_of_warp(const Gemv& g) {
   return g.gated ? kRows<kTokens> / 2 : kRows<kTokens>;
 }
 
-// Row r of the warp. Rows after the last repeat the last and are not stored.
+// Rows after the last repeat the last and are not stored.
 template <class W, int kTokens>
 __device__ __forceinline__ const W* row_of_warp(const Gemv& g, const GemvProduct& p, int first_row, int r) {
   const bool up = g.gated && r >= kRows<kTokens> / 2;
@@ -119,7 +116,7 @@ __device__ __forceinline__ const W* row_of_warp(const Gemv& g, const GemvProduct
   return static_cast<const W*>(of.w) + (row < p.rows ? row : p.rows - 1) * of.w_stride;
 }
 
-// Prefetches the warp's first loads: 4 KiB, a line of its share of the columns per lane.
+// Prefetches the warp's first loads: 4 KiB, a line per lane.
 template <class W, int kTokens, int kStep>
 __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row, int part) {
   constexpr int kWide = kWarpSize * kStep, kLines = kWarpSize / kRows<kTokens>;
@@ -130,8 +127,7 @@ __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, in
   prefetch_l2(row_of_warp<W, kTokens>(g, p, first_row, lane_index() / kLines) + column);
 }
 
-// Stores the outputs of a group of warps: lane r * kTokens + t has row r and token t. `partial`: the warps'
-// sums.
+// Lane r * kTokens + t stores row r and token t. `partial`: the warps' sums.
 template <int kTokens>
 __device__ __forceinline__ void store(const Gemv& g, const GemvProduct& p, int first_row,
                                       const float* partial) {
@@ -151,11 +147,9 @@ __device__ __forceinline__ void store(const Gemv& g, const GemvProduct& p, int f
   store_output(g, p, token * p.out_stride + row, value);
 }
 
-// Up to kTokens tokens of up to three products. A warp, or g.parts warps, computes kRows rows of a product,
-// or half of kRows from gate and half from up.
-// Grid: blocks by share_blocks; 128 threads; static shared memory for the parts' sums. Bound by memory: the
-// weights bypass the caches, x stays in L1. kStep: columns per load; 1 if rows of w or x are not aligned to
-// 16 bytes.
+// A warp, or g.parts warps, computes kRows rows of a product, or half of kRows from gate and half from up.
+// Grid: blocks by share_blocks. Bound by memory: weights bypass the caches, x stays in L1. kStep: columns per
+// load; 1 if rows of w or x are not aligned to 16 bytes.
 template <class W, class X, int kTokens, int kStep>
 __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks<kTokens>)
     gemv_kernel(const __grid_constant__ Gemv g) {
@@ -189,7 +183,6 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks<kTokens>)
   if (part == 0 && first_row < p.rows) store<kTokens>(g, p, first_row, partial + warp * kSums);
 }
 
-// bf16: x is bf16. (gemv_tiles.cu handles several tokens in bf16 with aligned rows.)
 template <class W, int kTokens, int kStep>
 void launch_gemv(const Gemv& g, unsigned blocks, bool bf16, LaunchQueue& queue) {
   auto kernel = gemv_kernel<W, float, kTokens, kStep>;
@@ -199,8 +192,8 @@ void launch_gemv(const Gemv& g, unsigned blocks, bool bf16, LaunchQueue& queue) 
   launch(kernel, dim3(blocks), dim3(kWarps * kWarpSize), 0, queue, g);
 }
 
-// Warps that share the columns of a row: one, or several if the rows are too few for sixteen warps per
-// multiprocessor, which keep memory busy.
+// Several warps share the columns of a row if the rows are too few for the sixteen warps per multiprocessor
+// that keep memory busy.
 int gemv_parts(std::span<const Product> products, int rows_per_warp, int multiprocessors) {
   int64_t groups = 0;
   for (const Product& product : products) groups += ceil_div<int64_t>(product.w.rows, rows_per_warp);

@@ -4,11 +4,11 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/grouped.cuh"
 
-// Arguments for products of few tokens, which read the weights once (gemv.cu, gemv_tiles.cu). One launch
-// computes up to three products of one x, or a gated unit of two.
+// Arguments for products of few tokens (gemv.cu, gemv_tiles.cu): up to three products of one x, or a gated
+// unit of two.
 namespace lariat::cuda {
 
-inline constexpr int kMostProducts = kMaxBlocks;  // per launch: the blocks of a weight
+inline constexpr int kMostProducts = kMaxBlocks;
 
 struct GemvProduct {
   const void* w;     // [rows][cols], or tiles (kernels/quant.h)
@@ -17,7 +17,7 @@ struct GemvProduct {
   int64_t w_stride, out_stride;
   int rows;
   DType bias_dtype;
-  unsigned first_block;  // first block of this product; ~0: no blocks
+  unsigned first_block;  // ~0: no blocks
 };
 
 struct Gemv {
@@ -30,12 +30,11 @@ struct Gemv {
   int blocks;                 // of 64 inputs
   int parts;                  // gemv.cu: warps that share the columns of a row: 1, 2 or 4
   bool gated;                 // out of product 0 = activation(product 0) * product 1
-  Activation activation;      // if gated
+  Activation activation;
   bool bf16_out;
   Codes codes;  // gemv_codes.cu: of all products
 };
 
-// Index of this block's product.
 __device__ __forceinline__ int product_of_block(const Gemv& g) {
   int p = 0;
 #pragma unroll
@@ -60,8 +59,8 @@ __device__ __forceinline__ int token_or_last(const Gemv& g, int token) {
   return token < g.tokens ? token : g.tokens - 1;
 }
 
-// Loads 16 bytes of weights past L1. Unlike load16_streaming, other loads and stores may be reordered with
-// this load, since no kernel writes weights.
+// Loads 16 bytes of weights past L1. Unlike load16_streaming, the compiler may reorder this load: no kernel
+// writes weights.
 __device__ __forceinline__ uint4 load16_weights(const void* address) {
 #ifdef __CUDACC__
   uint4 v;
@@ -74,8 +73,8 @@ __device__ __forceinline__ uint4 load16_weights(const void* address) {
 #endif
 }
 
-// Assigns blocks of rows_per_block rows to the products and returns the number of blocks. The two products of
-// a gated unit share their blocks.
+// Assigns blocks of rows_per_block rows to the products; returns their number. A gated unit's products share
+// blocks.
 inline unsigned share_blocks(Gemv& g, int n_products, int rows_per_block) {
   int64_t blocks = 0;
   for (int i = 0; i < kMostProducts; ++i) {
@@ -86,7 +85,7 @@ inline unsigned share_blocks(Gemv& g, int n_products, int rows_per_block) {
   return to_unsigned(blocks);
 }
 
-// All fields except x and those depending on x.
+// All fields that do not depend on x.
 inline Gemv gemv_of(std::span<const Product> products, const Activation* activation) {
   Gemv g = zeroed<Gemv>();
   for (size_t i = 0; i < products.size(); ++i) {
@@ -106,13 +105,13 @@ inline Gemv gemv_of(std::span<const Product> products, const Activation* activat
   return g;
 }
 
-// Products by tiles of 16 rows of weights, up to 16 tokens. bf16: x is bf16 too, in rows aligned to 16 bytes,
-// of a multiple of 8 elements. Quantized: formats of quantize(), not gated.
+// Products by tiles of 16 rows, up to 16 tokens. bf16: x is bf16 too, in rows aligned to 16 bytes, of a
+// multiple of 8 elements. Quantized: formats of quantize(), not gated.
 void gemv_tiles(Gemv& g, DType w, int n_products, int multiprocessors, LaunchQueue& queue);
-// The same for any format: integer codes, and float codes.
+// The same for any format of integer codes, or of float codes.
 void gemv_codes(Gemv& g, int n_products, LaunchQueue& queue);
 void gemv_float_codes(Gemv& g, int n_products, LaunchQueue& queue);
-// The same for grouped_linear. g: fields that describe x; tokens: approximate number of rows per expert.
+// The same for grouped_linear. tokens: approximate number of rows per expert.
 void grouped_codes(const Gemv& g, const Grouped& p, const Experts& experts, LaunchQueue& queue);
 void grouped_float_codes(const Gemv& g, const Grouped& p, const Experts& experts, LaunchQueue& queue);
 

@@ -4,16 +4,14 @@
 #include "kernels/cuda/gemv_tiles.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-// Products of few tokens with quantized weights of integer codes (Codes): sums over inputs with one scale are
-// exact, as in the formula (kernels/quant.h). Up to 4 tokens use byte dot products, more use tensor cores.
-// Formats of one kernel differ by branches that all threads take alike.
+// Products of few tokens with quantized weights of integer codes: sums over inputs with one scale are exact
+// (kernels/quant.h). Up to 4 tokens use byte dot products, more use tensor cores.
 namespace lariat::cuda {
 namespace {
 
 static_assert(kCodeWarps == kWarps);
 
-// Converts words of four codes to signed bytes: 8-bit codes minus 128; 4-bit codes, each in the low half of a
-// byte, verbatim or by a table.
+// Converts words of four codes to signed bytes: 8-bit codes minus 128; 4-bit codes verbatim or by a table.
 template <bool kFourBits, int kWords>
 __device__ __forceinline__ void to_signed_bytes(const Codes& c, uint32_t (&codes)[kWords]) {
 #pragma unroll
@@ -48,7 +46,7 @@ __device__ __forceinline__ void load_words(const unsigned char* from, uint32_t (
   }
 }
 
-// Chunk of a tile's inputs: its block, and its index in the block.
+// Chunk of a tile's inputs.
 struct Chunk {
   const unsigned char* block;
   int number;
@@ -71,7 +69,7 @@ struct Chunk {
   }
 };
 
-// Stored scales, or minima, of 2 or 4 adjacent outputs; nested ones for both halves of a group.
+// Stored scales, or minima, of 2 or 4 adjacent outputs; nested scales for both halves of a group.
 template <ScaleType kType, int kOutputs>
 struct StoredScales {
   static constexpr bool kNested = kType == ScaleType::kNested, kF32 = kType == ScaleType::kF32;
@@ -102,8 +100,8 @@ struct StoredScales {
   }
 };
 
-// Shared by both kernels: a lane's kLoads loads of a chunk's codes, each with scales of kOutputs outputs, and
-// a warp's loop over its chunks, with Work::kAhead chunks loaded before the first use.
+// Shared by both kernels: kLoads loads of a chunk's codes per lane, and a warp's loop over its chunks, with
+// Work::kAhead chunks loaded before the first use.
 template <class Work, ScaleType kScales, int kOutputs>
 struct CodeTile {
   static constexpr int kTiles = 1;
@@ -141,7 +139,7 @@ struct CodeTile {
       work.multiply_chunk(g, loaded, chunk);
     }
   }
-  // Scales of the upper half of a group of 32, which differ for groups of 16.
+  // Scales of the upper half of a group, which differ for groups of 16.
   __device__ __forceinline__ Pair upper_half(const Codes& c, int chunk, int first, int output,
                                              const Pair& loaded) const {
     if constexpr (kScales == ScaleType::kNested) return loaded;  // its inner[1]
@@ -153,7 +151,7 @@ struct CodeTile {
 
 // --- one token: dot products of bytes --------------------------------------------------------------------
 // A lane sums four outputs of a tile. Per chunk it has, with 8 bits, four inputs of each group; with 4 bits,
-// eight inputs of one group, four of each half, whose codes share bytes.
+// four inputs of each half of one group, whose codes share bytes.
 template <bool kFourBits, ScaleType kScales>
 struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
   static constexpr int kTokens = 1, kOutputs = 4, kLoads = kFourBits ? 1 : 2, kParts = kFourBits ? 2 : 1;
@@ -168,7 +166,6 @@ struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
     return kFourBits ? lane_index() % 16 / 4 : lane_index() / 4;
   }
   static __device__ __forceinline__ int group(int load) { return kFourBits ? lane_index() / 16 : load; }
-  // Index in the chunk.
   static __device__ __forceinline__ int first_input(int load) {
     return group(load) * kCodeGroup + (kFourBits ? 0 : quad() * 4);
   }
@@ -239,10 +236,8 @@ struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
 };
 
 // --- more tokens: tensor cores --------------------------------------------------------------------------
-// An mma of 32 inputs is a group. The weights are the A operand, the tokens the columns of B. Rows of A can
-// be any outputs: row g is output 2 g of the tile and row g + 8 output 2 g + 1, whose inputs 4 t .. 4 t + 3
-// are 8 adjacent bytes of one lane (quad t). Halves of a group with their own scales take an mma each, with
-// zeros in the other half. An mma with ones gives the sums of x, for offsets and minima.
+// As QuantMma (gemv_tiles.cu). Halves of a group with their own scales take an mma each, with zeros in the
+// other half. An mma with ones gives the sums of x, for offsets and minima.
 template <bool kFourBits, ScaleType kScales, int kGroups>
 struct CodeMma : CodeTile<CodeMma<kFourBits, kScales, kGroups>, kScales, 2> {
   static constexpr int kTokens = kGroups * 8, kBlocks = 2;

@@ -3,13 +3,13 @@
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/gemv_tiles.cuh"
 
-// Products of few tokens with quantized weights of float codes (Codes), in f32.
+// Products of few tokens with quantized weights of float codes, in f32.
 namespace lariat::cuda {
 namespace {
 
 constexpr int kMostTokens = 4;  // per launch, as registers allow
 
-// Stored scales, or minima, of four outputs: f32, four 16-bit values, or these and four bytes.
+// Scales, or minima, of four outputs: f32, four 16-bit values, or these and four bytes.
 __device__ __forceinline__ uint4 load_scales(ScaleType type, const unsigned char* inner,
                                              const unsigned char* outer) {
   if (type == ScaleType::kF32) return load16(inner);
@@ -27,17 +27,17 @@ __device__ __forceinline__ void unpack_scales(ScaleType type, uint4 stored, floa
   }
 }
 
-// A lane sums four outputs of a tile, in f32. Per chunk it has two parts of four inputs of every output, each
-// with one scale: 8 bits: one part of each group; 4 bits: both parts of one group, whose codes share bytes.
+// A lane sums four outputs of a tile. Per chunk it has two parts of four inputs, each with one scale: 8 bits:
+// one part of each group; 4 bits: both parts of one group, whose codes share bytes.
 template <bool kFourBits, int kTokenCount>
 struct FloatDots {
   static constexpr int kTiles = 1, kTokens = kTokenCount, kBlocks = 2;
   static constexpr int kOutputs = 4;
-  static constexpr int kAhead = kTokens == 1 ? 3 : 2;  // chunks with weight loads in flight
+  static constexpr int kAhead = kTokens == 1 ? 3 : 2;  // chunks in flight
 
   float sum[kTokens][kOutputs];
 
-  // First input of a part of this lane, in the chunk.
+  // First input of this lane's part, in the chunk.
   static __device__ __forceinline__ int first_input(int part) {
     const int lane = lane_index();
     return kFourBits ? lane / 16 * kCodeGroup + part * 16 + lane % 16 / 4 * 4
@@ -77,8 +77,8 @@ struct FloatDots {
     }
   };
 
-  // Adds the products of four codes of each output and the inputs from `first` on to sum. entry: the entry of
-  // the table of 4-bit codes that this lane holds for all lanes.
+  // Adds the products of the inputs from `first` on to sum. entry: this lane's entry of the table of 4-bit
+  // codes.
   template <class G>
   __device__ __forceinline__ void add(const G& g, const uint32_t (&codes)[kOutputs], int first,
                                       const float (&scale)[kOutputs], const float (&minimum)[kOutputs],

@@ -2,9 +2,8 @@
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/quant.h"
 
-// Products of few tokens by tiles of 16 rows of weights, each weight read once: bf16 on tensor cores;
-// quantized on tensor cores or, for up to 4 tokens, by byte dot products. The eight warps of a block share
-// the columns of its tiles and sum their results in shared memory.
+// Products of few tokens by tiles of 16 rows: bf16 on tensor cores; quantized on tensor cores or, for up to 4
+// tokens, by byte dot products. The eight warps of a block share the columns of its tiles.
 namespace lariat::cuda {
 namespace {
 
@@ -12,14 +11,14 @@ constexpr int kGroup = 8;  // tokens per mma
 static_assert(kTile == kQuantRows);
 
 // --- bf16 weights ----------------------------------------------------------------------------------------
-// The order of columns in a sum is free, so lanes number them to suit their loads: of 32 adjacent columns,
-// lane 4 g + t has 8 t .. 8 t + 7 (16 bytes) of rows g and g + 8 of w and of token g. The first four words
-// are columns 2t, 2t+1, 2t+8 and 2t+9 of one mma, the other four those columns of a second.
+// Lane 4 g + t loads columns 8 t .. 8 t + 7 (16 bytes) of 32 adjacent columns, for rows g and g + 8 of w and
+// for token g. The first four words are columns 2t, 2t+1, 2t+8 and 2t+9 of one mma, the other four those
+// columns of a second.
 
 constexpr int kColumns = 32;  // per 16-byte load of every lane
 constexpr int kPerLane = 8;   // columns per lane
 
-// Row r of the block; a gated unit has gate and up in halves. Extra rows repeat the last, not stored.
+// A gated unit has gate and up in halves. Rows after the last repeat the last.
 __device__ __forceinline__ const BFloat16* row_of_block(const Gemv& g, const GemvProduct& p, int first_row,
                                                         int r) {
   const bool up = g.gated && r >= kTile;
@@ -28,7 +27,7 @@ __device__ __forceinline__ const BFloat16* row_of_block(const Gemv& g, const Gem
   return static_cast<const BFloat16*>(of.w) + (row < last ? row : last) * of.w_stride;
 }
 
-// A warp's share of kTileCount x kGroups products of 16 rows with 8 tokens.
+// kTileCount x kGroups products of 16 rows with 8 tokens.
 template <int kTileCount, int kGroups>
 struct Bf16Mma {
   static constexpr int kTiles = kTileCount, kTokens = kGroups * kGroup, kBlocks = 2;
@@ -36,18 +35,18 @@ struct Bf16Mma {
   static constexpr int kAhead = kLoads / (2 * kTiles);  // adjacent loads of a row
   static constexpr int kBatch = kAhead * kColumns;      // columns
 
-  const BFloat16* w[kTiles][2];  // rows g and g + 8, from this lane's first column on
-  const BFloat16* x[kGroups];    // token g of each group, likewise
+  const BFloat16* w[kTiles][2];  // rows g and g + 8
+  const BFloat16* x[kGroups];    // token g of each group
   float d[kTiles][kGroups][4];
 
-  // Prefetches the warp's first batch: 4 KiB, a line per lane.
+  // Prefetches the warp's first 4 KiB, a line per lane.
   static __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
     constexpr int kPerLine = kLineBytes / 2, kLines = 2 / kTiles;  // of a row
     const int column = (warp_index() * kLines + lane_index() % kLines) * kPerLine;
     if (column < g.cols) prefetch_l2(row_of_block(g, p, first_row, lane_index() / kLines) + column);
   }
 
-  // Multiplies columns from `first` on. All loads precede the first use. kTail: zeros after the last column.
+  // All loads precede the first use. kTail: zeros after the last column.
   template <bool kTail>
   __device__ __forceinline__ void multiply_batch(int first, int columns_left) {
     uint4 weights[kAhead][kTiles][2], tokens[kAhead][kGroups];
@@ -82,7 +81,6 @@ struct Bf16Mma {
     }
   }
 
-  // Multiplies this warp's batches of all columns.
   __device__ __forceinline__ void multiply(const Gemv& g, const GemvProduct& p, int first_row) {
     const int lane_row = lane_index() / 4, column = lane_index() % 4 * kPerLane;
 #pragma unroll
@@ -125,12 +123,12 @@ struct QuantTile {
                                                             int first_row) {
     return static_cast<const unsigned char*>(p.w) + int64_t{first_row / kTile} * g.blocks * kBlockBytes;
   }
-  // Prefetches the first 32 KiB of a tile, about the first loads of all warps.
+  // Prefetches the first 32 KiB of a tile.
   static __device__ __forceinline__ void prefetch(const Gemv& g, const GemvProduct& p, int first_row) {
     const int line = static_cast<int>(threadIdx.x) * kLineBytes;
     if (line < g.blocks * kBlockBytes) prefetch_l2(at(g, p, first_row) + line);
   }
-  // Calls multiply(part, block) for this warp's blocks of a tile, with kAhead blocks loaded ahead.
+  // Calls multiply(part, block) for this warp's blocks of a tile.
   template <class Part, int kAhead, class F>
   static __device__ __forceinline__ void for_blocks_of_warp(const Gemv& g, const GemvProduct& p,
                                                             int first_row, F&& multiply) {
@@ -151,21 +149,20 @@ struct QuantTile {
   }
 };
 
-// Converts four weights to signed bytes: 8-bit values minus 128; 4-bit values, one per byte, minus 8, with
-// the sign extended to the upper half of the byte.
+// Converts four weights to signed bytes: 8-bit values minus 128; 4-bit values, one per byte, minus 8.
 __device__ __forceinline__ uint32_t signed_bytes8(uint32_t bytes) { return bytes ^ 0x80808080U; }
 __device__ __forceinline__ uint32_t signed_bytes4(uint32_t nibbles) {
   const uint32_t low = (nibbles & 0x0f0f0f0fU) ^ 0x08080808U;
   return low | (low & 0x08080808U) * 0x1eU;
 }
 
-// An mma of 32 inputs is a group. The weights are the A operand, the tokens the columns of B. Rows of A can
-// be any outputs: row g is output 2 g of the tile and row g + 8 output 2 g + 1, whose inputs 4 t .. 4 t + 3
-// are 8 adjacent bytes of one lane (quad t).
+// An mma of 32 inputs is a group. The weights are the A operand, the tokens the columns of B. Row g of A is
+// output 2 g of the tile and row g + 8 output 2 g + 1, whose inputs 4 t .. 4 t + 3 are 8 adjacent bytes of
+// one lane.
 template <bool kFourBits, int kGroups>
 struct QuantMma : QuantTile<kFourBits> {
   static constexpr int kTokens = kGroups * kGroup, kBlocks = 2;
-  static constexpr int kLoads = 16;                         // 8-byte loads of weights in flight
+  static constexpr int kLoads = 16;                         // 8-byte loads in flight
   static constexpr int kLoadsPerGroup = kFourBits ? 1 : 2;  // q4: upper nibbles are inputs 16 to 31
   static constexpr int kQuadBytes = 4 * kTile;              // four inputs of each output
 
@@ -253,12 +250,11 @@ template <bool kFourBits, int kMostTokens>
 struct QuantDots : QuantTile<kFourBits> {
   static constexpr int kTokens = kMostTokens, kBlocks = 3;
   static constexpr int kOutputs = 4;  // outputs per lane: 16 bytes of 4 inputs each
-  static constexpr int kAhead = 4;    // blocks with weight loads in flight
+  static constexpr int kAhead = 4;    // blocks in flight
 
   float sum[kTokens][kOutputs];
 
-  // A lane's share of a block: 16 bytes of weights of each group (q4: of one group, by the lane's half of the
-  // warp), and the scales of its four outputs.
+  // A lane's 16 bytes of weights of each group (q4: of one group).
   struct Part {
     static constexpr int kLoads = kFourBits ? 1 : 2;
     uint4 weights[kLoads];
@@ -275,7 +271,6 @@ struct QuantDots : QuantTile<kFourBits> {
     }
   };
 
-  // Adds the part's products with token t's inputs of the same block to sum[t][j].
   __device__ __forceinline__ void multiply_part(const Gemv& g, const Part& part, int block) {
     const int lane = lane_index();
 #pragma unroll
@@ -329,7 +324,7 @@ Kernel quant_kernel(int tokens) {
 }  // namespace
 
 void gemv_tiles(Gemv& g, DType w, int n_products, int multiprocessors, LaunchQueue& queue) {
-  // Two tiles per block share loads of x; one per block fills the device with fewer rows.
+  // Two tiles share loads of x; one per block fills the device with fewer rows.
   int64_t rows = 0;
   for (int i = 0; i < n_products; ++i) rows += g.product[i].rows;
   const bool bf16 = w == DType::kBF16, many = g.tokens > kGroup;

@@ -1,13 +1,13 @@
 #pragma once
 #include "kernels/cuda/gemv.cuh"
 
-// Kernel for products by tiles of 16 rows of weights of any format (Work).
+// Kernel for products by tiles of 16 rows of any format (Work).
 namespace lariat::cuda {
 
 inline constexpr int kWarps = 8;
 inline constexpr int kTile = 16;  // rows of w per tile and per mma
 
-// Rows of x of an expert, for Work in place of a Gemv.
+// Rows of x of an expert, in place of a Gemv.
 struct ExpertRows {
   const Codes& codes;
   const void* x;
@@ -22,18 +22,17 @@ __device__ __forceinline__ int64_t token_or_last(const ExpertRows& g, int token)
 __device__ __forceinline__ int only_token(const Gemv&) { return 0; }
 __device__ __forceinline__ int64_t only_token(const ExpertRows& g) { return g.ids[0]; }
 
-// Tile of quantized weights (codes.cuh) that starts at first_row.
 template <class G>
 __device__ __forceinline__ const unsigned char* code_tile(const G& g, const GemvProduct& p, int first_row) {
   return static_cast<const unsigned char*>(p.w) + first_row / kTile * g.codes.tile_bytes;
 }
-// Prefetches the first 32 KiB of the tile, about the first loads of all warps.
+// Prefetches the first 32 KiB of the tile.
 __device__ __forceinline__ void prefetch_code_tile(const Gemv& g, const GemvProduct& p, int first_row) {
   const int line = static_cast<int>(threadIdx.x) * kLineBytes;
   if (line < g.codes.tile_bytes) prefetch_l2(code_tile(g, p, first_row) + line);
 }
 
-// Stores a warp's sums of a lane's four outputs; lanes equal modulo 4 have the same outputs.
+// Stores a warp's sums; lanes equal modulo 4 have the same outputs.
 template <int kTokens>
 __device__ __forceinline__ void store_dots(const float (&sum)[kTokens][4], float* sums) {
 #pragma unroll
@@ -47,7 +46,6 @@ __device__ __forceinline__ void store_dots(const float (&sum)[kTokens][4], float
   }
 }
 
-// Sum `at` of kSums, over all warps.
 template <int kSums>
 __device__ __forceinline__ float sum_of_warps(const float* sums, int at) {
   float sum = sums[at];
@@ -55,10 +53,9 @@ __device__ __forceinline__ float sum_of_warps(const float* sums, int at) {
   return sum;
 }
 
-// Up to Work::kTokens tokens of up to three products; Work::kBlocks blocks share a multiprocessor's
-// registers. A block computes Work::kTiles tiles of a product or, if gated, two tiles, one of gate and one of
-// up. Grid: blocks by share_blocks; 256 threads; static shared memory for the warps' sums. Bound by memory:
-// the weights bypass the caches, x stays in L1.
+// A block computes Work::kTiles tiles of one of up to three products or, if gated, one tile of gate and one
+// of up, for up to Work::kTokens tokens. Work::kBlocks blocks share a multiprocessor's registers. Grid:
+// blocks by share_blocks. Bound by memory: weights bypass the caches, x stays in L1.
 template <class Work>
 __global__ void __launch_bounds__(kWarps* kWarpSize, Work::kBlocks)
     gemv_tiles_kernel(const __grid_constant__ Gemv g) {
@@ -90,8 +87,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, Work::kBlocks)
 }
 
 // The same tiles for grouped_linear, Work::kTokens rows of an expert at a time. Grid: x = tiles; y:
-// expert_of_block. 256 threads; static shared memory, plus 4 KiB for rows. Bound by memory for few tokens:
-// weights of chosen experts are read once.
+// expert_of_block. Bound by memory for few tokens.
 template <class Work>
 __global__ void __launch_bounds__(kWarps* kWarpSize, 2)
     grouped_tiles_kernel(const __grid_constant__ Gemv g, const __grid_constant__ Grouped p,
@@ -128,7 +124,6 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 2)
   }
 }
 
-// Kernels of a Work.
 struct Kernels {
   void (*plain)(Gemv);
   void (*grouped)(Gemv, Grouped, Experts);

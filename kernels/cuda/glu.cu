@@ -2,7 +2,6 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/output.cuh"
 
-// Elementwise ops: glu and soft_cap.
 namespace lariat {
 namespace {
 
@@ -12,7 +11,7 @@ constexpr unsigned kThreads = 256;
 
 struct Glu {
   const void *gate, *up;  // up: may be null
-  void* out;              // may be gate of the same dtype: a thread reads its elements before it writes them
+  void* out;              // may be gate: a thread reads its elements before it writes them
   int64_t gate_stride, up_stride, out_stride, cols;
   Activation activation;
 };
@@ -24,7 +23,6 @@ __device__ __forceinline__ float gated(float gate, float up, Activation activati
   return most / (1.0F + expf(-kClampedSlope * most)) * (1.0F + within);
 }
 
-// Adjacent elements per thread: 16 bytes of input.
 template <class In>
 constexpr int kNeighbours = kPerVector<In>;
 
@@ -37,8 +35,8 @@ __device__ __forceinline__ void store_neighbours(BFloat16* to, const float (&v)[
                pack2<BFloat16>(v[6], v[7])});
 }
 
-// Grid: rows by chunks of 256 threads' elements. Bound by memory: 12 bytes per element, 10 with bf16 out, 6
-// with bf16 gate and up as well. kVector: rows aligned to 16 bytes, cols a multiple of a thread's elements.
+// Grid: rows by chunks of 256 threads' elements. kVector: rows aligned to 16 bytes, cols a multiple of a
+// thread's elements.
 template <class In, class Out, bool kVector>
 __global__ void glu_kernel(const __grid_constant__ Glu g) {
   constexpr int kN = kNeighbours<In>;
@@ -72,7 +70,7 @@ void launch_glu(const Glu& g, int64_t rows, bool aligned, LaunchQueue& queue) {
   launch(vector ? glu_kernel<In, Out, true> : glu_kernel<In, Out, false>, grid, dim3(kThreads), 0, queue, g);
 }
 
-// Grid: rows by chunks of 256 columns, one thread per element. Bound by memory: 8 bytes per element.
+// Grid: rows by chunks of 256 columns.
 __global__ void soft_cap_kernel(float* x, int64_t stride, int64_t cols, float scale, float cap) {
   start_in_turn();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
@@ -95,7 +93,7 @@ void CudaBackend::glu(const Matrix& gate, const Matrix& up, Activation activatio
   g.cols = gate.cols;
   g.activation = activation;
   const bool aligned = rows_aligned16(gate) && rows_aligned16(up) && rows_aligned16(out);
-  // Products of a gated linear of many tokens; out is bf16 too.
+  // Products of a gated linear; out is bf16 too.
   if (gate.dtype == DType::kBF16) return launch_glu<BFloat16, BFloat16>(g, gate.rows, aligned, queue_);
   with_output_dtype(out.dtype,
                     [&]<class Out>(Out) { launch_glu<float, Out>(g, gate.rows, aligned, queue_); });

@@ -12,12 +12,12 @@
 #include <cuda_runtime.h>
 #endif
 
-// Kernel launches on the host, and device functions for kernels that start early (Start, runtime.h).
+// Kernel launches, and device functions for kernels that start early (Start, runtime.h).
 namespace lariat::cuda {
 
 // --- in a kernel: programmatic dependent launch, from sm_90 on (no-ops on older devices) -----------------
-// Lets the next launch start once every block has called this. The next launch still waits for the end of
-// this one, so kernels call this first.
+// Lets the next launch start once every block has called this. The next launch still waits for this launch's
+// end, so kernels call this first.
 __device__ __forceinline__ void launch_dependents() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -25,9 +25,8 @@ __device__ __forceinline__ void launch_dependents() {
 }
 
 // Waits until all earlier launches are done and their writes are visible. Every thread of a queued kernel
-// (LaunchQueue) must call this, even without work: otherwise the next launch would wait for this launch only.
-// Before the wait, a thread may read only data that no launch of the list writes (weights), and write
-// nothing.
+// must call this, even without work: otherwise the next launch would wait for this launch only. Before the
+// wait, a thread may read only data that no launch of the list writes (weights), and write nothing.
 __device__ __forceinline__ void wait_for_launches() {
 #ifndef __CUDACC__
   simt::wait_for_launches();
@@ -42,7 +41,7 @@ __device__ __forceinline__ void start_in_turn() {
   wait_for_launches();
 }
 
-// Prefetches the line at an address to L2: of weights, before the wait.
+// Prefetches a line of weights to L2, before the wait.
 inline constexpr int kLineBytes = 128;
 
 __device__ __forceinline__ void prefetch_l2(const void* address) {
@@ -72,7 +71,7 @@ void launch_at(Start start, void (*kernel)(P...), dim3 grid, dim3 block, size_t 
 #endif
 }
 
-// Launches on the stream, after all earlier work.
+// Launches after all earlier work on the stream.
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, Stream stream, A&&... args) {
   launch_at(Start::kInOrder, kernel, grid, block, shared_bytes, stream, std::forward<A>(args)...);
@@ -104,13 +103,12 @@ void pack(std::byte*& to, const A& argument) {
   to += sizeof(P);
 }
 
-// Queues a launch with copies of its arguments; it runs when the queue is flushed. The kernel's threads must
-// call wait_for_launches().
+// Queues a launch with copies of its arguments. The kernel's threads must call wait_for_launches().
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, LaunchQueue& queue,
             A&&... args) {
   static_assert((std::is_trivially_copyable_v<P> && ...));
-  // In launch_packed's tuple, an empty argument may share its address with another and would overwrite it.
+  // In launch_packed's tuple, an empty argument may share another's address and would overwrite it.
   static_assert((!std::is_empty_v<P> && ...));
   std::byte* to = queue.add({launch_packed<P...>,
                              reinterpret_cast<void (*)()>(kernel),

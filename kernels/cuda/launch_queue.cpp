@@ -6,8 +6,8 @@
 namespace lariat::cuda {
 namespace {
 
-// Fewer launches are not worth a graph: a prefill has at most three between two cuBLAS products, or with
-// experts a dozen. More launches are never one step of a model.
+// Fewer launches are not worth a graph: a prefill has three between two cuBLAS products, or with experts a
+// dozen. More launches are never one step of a model.
 constexpr size_t kFewest = 8, kMost = 8192;
 
 }  // namespace
@@ -33,8 +33,7 @@ void LaunchQueue::run(const List& list) {
   }
 }
 
-// Whether an address in [data, data + bytes) is among the arguments. Arguments are packed without gaps, so an
-// address may start at any byte; a false match costs only a record.
+// Arguments are packed without gaps: an address may start at any byte. A false match costs only a record.
 bool LaunchQueue::List::mentions(const void* data, size_t bytes) const {
   for (size_t i = 0; i + sizeof(uintptr_t) <= arguments.size(); ++i) {
     uintptr_t word = 0;
@@ -77,7 +76,7 @@ bool LaunchQueue::record(const List& list) {
       start_ = Start::kInOrder;  // drivers before 12.3 cannot record early starts
       capture(list);
     }
-  } catch (const std::exception& error) {  // the list has run before, so recording failed
+  } catch (const std::exception& error) {  // the list has run before
     start_ = wanted;
     can_record_ = false;
     if (warn_) warn_(std::string(error.what()) + "; without CUDA graphs every token takes longer");

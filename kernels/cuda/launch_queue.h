@@ -10,32 +10,29 @@
 
 #include "kernels/cuda/runtime.h"
 
-// A decode step has a hundred small launches, which cost more to queue than to run. The launches of a layer's
-// ops are therefore collected. A list that comes a second time in a row is recorded as a CUDA graph, and
-// queued as one graph from then on. Data that changes at every step is in device memory (DeviceStep), so
-// kernels, grids and arguments describe a list fully.
+// A decode step has a hundred small launches, which cost more to queue than to run. Launches are therefore
+// collected; a list that comes twice in a row is recorded as a CUDA graph. Data that changes at every step is
+// in device memory (DeviceStep): kernels, grids and arguments describe a list fully.
 //
-// All launches of a list start early (Start), except the first, which waits for all work before the list.
-// Kernels may therefore read data that no launch of the list writes, such as weights, before they wait.
+// All launches of a list start early (Start), except the first, which waits for all earlier work.
 namespace lariat::cuda {
 
 struct QueuedLaunch {
-  // Launches `kernel` with its packed arguments.
   using Run = void (*)(const QueuedLaunch& queued, const std::byte* arguments, Stream stream, Start start);
 
   Run run = nullptr;
   void (*kernel)() = nullptr;
   std::array<unsigned, 3> grid = {}, block = {};
   size_t shared_bytes = 0;
-  size_t arguments = 0;  // offset in the arguments of the list
+  size_t arguments = 0;  // offset in the list's arguments
 
   bool operator==(const QueuedLaunch&) const = default;
 };
 
-// A stream of one device, and the launches not yet on the stream.
+// A stream of one device, and the launches not yet on it.
 class LaunchQueue {
  public:
-  // Runs of lists worth recording: launch by launch, recorded (and then run), or replayed from the record.
+  // Runs of lists worth recording.
   struct Counts {
     int64_t direct = 0, recorded = 0, replayed = 0;
     size_t launches = 0;  // in the last list
@@ -44,27 +41,26 @@ class LaunchQueue {
   using Warn = std::function<void(const std::string&)>;
 
   // Requires an open `device`. If recording is impossible, launches are queued one by one and `warn` is
-  // called once. start: of all launches of a list except the first.
+  // called once. start: of all launches except the first.
   explicit LaunchQueue(int device, Warn warn = {}, Start start = Start::kEarly)
       : device_(device), warn_(std::move(warn)), start_(start), stream_(stream_create()) {}
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
   ~LaunchQueue();
 
-  // Appends a launch and returns the address for its `bytes` bytes of arguments.
+  // Appends a launch; returns the address for its `bytes` bytes of arguments.
   std::byte* add(QueuedLaunch launch, size_t bytes);
 
-  // Puts all collected launches on the stream, and makes the device current for the calling thread. Throws
-  // Error; the collected launches are then lost.
+  // Puts all collected launches on the stream and makes the device current. Throws Error and drops the
+  // launches.
   void flush();
   // flush() without exceptions: the next flush() throws the error.
   void flush_noexcept() noexcept;
   void drop() noexcept { collected_.clear(); }  // discards the collected launches
-  // Call before memory is freed: flushes, and destroys a record with addresses in this memory. (A replay
-  // needs the same launches, whose addresses are valid again; but no graph may hold an invalid address.)
+  // Call before memory is freed: flushes, and destroys a record with addresses in this memory.
   void let_go(const void* data, size_t bytes) noexcept;
 
-  // Stream after a flush. The only access to the stream, so that no work overtakes collected launches.
+  // The only access to the stream, so that no work overtakes collected launches.
   Stream flushed() {
     flush();
     return stream_;

@@ -5,7 +5,6 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 
-// Limits of this device, measured with work proportional to its size.
 namespace lariat {
 namespace {
 
@@ -17,8 +16,8 @@ constexpr int64_t kSidePerMultiprocessor = 64;                   // of square ma
 constexpr size_t kNoise = size_t{1} << 16;                       // distinct values, then repeated
 constexpr int kRepeats = 5;
 
-// Grid: eight blocks per multiprocessor; every thread reads 16 bytes at a time, four loads in flight. Bound
-// by memory. `sink` is written in a case that never occurs but that compilers cannot exclude.
+// Grid: eight blocks per multiprocessor; every thread has four 16-byte loads in flight. Bound by memory.
+// `sink` is written in a case that never occurs but that compilers cannot exclude.
 __global__ void read_kernel(const uint4* data, int64_t count, uint32_t* sink) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   uint32_t seen = 0;
@@ -30,7 +29,7 @@ __global__ void read_kernel(const uint4* data, int64_t count, uint32_t* sink) {
   if (seen != 0) *sink = seen;
 }
 
-// Shortest of several runs of f, in seconds; 0 without a clock (SIMT shim).
+// Shortest of several runs, in seconds; 0 without a clock (SIMT shim).
 template <class F>
 double best_seconds(Stream stream, F&& f) {
   const Event begin = event_create(), end = event_create();
@@ -49,7 +48,7 @@ double best_seconds(Stream stream, F&& f) {
   return best;
 }
 
-// Fills `data` with values in (-1, 1): products of zeros need less power and are faster than real ones.
+// Fills `data` with values in (-1, 1): products of zeros need less power and are faster.
 void fill_noise(Backend& backend, const Buffer& data, DType dtype) {
   const size_t bytes = std::min(data.bytes(), kNoise * size_of(dtype));
   std::vector<std::byte> noise(bytes);

@@ -11,7 +11,7 @@ using namespace cuda;
 constexpr unsigned kThreads = 256;
 constexpr int64_t kPanelElements = int64_t{16} << 20;  // of w, converted at a time
 
-// Grid: rows by chunks of 1024 columns; 256 threads, four columns each, a block apart. Bound by memory.
+// Grid: rows by chunks of 1024 columns.
 template <class From, class To>
 __global__ void convert_kernel(const From* from, int64_t from_stride, DType rounding, To* to,
                                int64_t to_stride, int64_t cols) {
@@ -24,8 +24,7 @@ __global__ void convert_kernel(const From* from, int64_t from_stride, DType roun
   }
 }
 
-// out[t][o] = out[t][o] * row_scale[t] + bias[o]; either may be null.
-// Grid: rows by chunks of 256 columns. Bound by memory.
+// row_scale, bias: either may be null. Grid: rows by chunks of 256 columns.
 __global__ void finish_kernel(float* out, int64_t stride, int64_t cols, const float* row_scale,
                               const void* bias, DType bias_dtype) {
   start_in_turn();
@@ -38,8 +37,7 @@ __global__ void finish_kernel(float* out, int64_t stride, int64_t cols, const fl
 }
 
 // x[t] = (high[t] + low[t]) * row_scale[t]; row_scale is a power of two that scales the row's largest value
-// to [2^14, 2^15). Two f16 keep 22 bits of every relevant value.
-// Grid: one block of 256 threads per row. Bound by memory.
+// to [2^14, 2^15): two f16 keep 22 bits. Grid: one block per row.
 __global__ void split_rows_kernel(const float* x, int64_t stride, Half* high, Half* low, int64_t cols,
                                   float* row_scale) {
   LARIAT_SHARED(float, partial, kWarpSize);
@@ -60,7 +58,6 @@ __global__ void split_rows_kernel(const float* x, int64_t stride, Half* high, Ha
   if (threadIdx.x == 0) row_scale[blockIdx.x] = ldexpf(1.0F, -exponent);
 }
 
-// Whether w is multiplied by x in two f16 terms (gemm_two_terms).
 bool in_two_terms(const Matrix& w, DType compute) { return compute == DType::kF32 && w.dtype == DType::kF16; }
 
 bool beside(const Matrix& a, const Matrix& b) {
@@ -76,7 +73,7 @@ bool follows(const Product& a, const Product& b) {
   return b.w.data == a.w.row_range(a.w.rows, 0).data && beside(a.out, b.out);
 }
 
-// Number of products, from the first on, that form one product.
+// Number of first products that form one product.
 size_t count_neighbours(std::span<const Product> products) {
   size_t count = 1;
   while (count < products.size() && follows(products[count - 1], products[count])) ++count;
@@ -121,7 +118,7 @@ void CudaBackend::multiply(const Matrix& x, std::span<const Product> products, D
   }
 }
 
-// For many tokens cuBLAS adds the product to the residual, and the bias is added with the norm.
+// For many tokens cuBLAS adds the product to the residual.
 void CudaBackend::add_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
                               const Matrix& out) {
   const auto& [w, bias] = weight.blocks[0];
@@ -143,8 +140,8 @@ void CudaBackend::add_product(const Matrix& x, const Weight& weight, const Epilo
   if (epilogue.norm) norm(epilogue.residual, epilogue.norm, out);
 }
 
-// Few tokens with float weights take one launch. For many tokens, bf16 out and no biases (added in f32),
-// cuBLAS rounds bf16 products to bf16, which halves the reads of the activation.
+// Few tokens with float weights take one launch. For many tokens, bf16 out and no biases, products are
+// rounded to bf16, which halves the activation's reads.
 void CudaBackend::gated(const Matrix& x, const Weight& weight, Activation activation, const Matrix& out) {
   const bool pair = weight.blocks.size() == 2;
   if (pair) {
@@ -187,7 +184,7 @@ const float* CudaBackend::gemm_two_terms(const Matrix& x, const Matrix& w, const
   return row_scale;
 }
 
-// x as input of cuBLAS; a converted x is in working memory and is reused for further products.
+// A converted x is in working memory and is reused for further products.
 const Matrix& CudaBackend::round_x(const Matrix& x, DType compute, DType dtype, RoundedX& rounded) {
   if (!rounded.matrix || rounded.compute != compute || rounded.matrix.dtype != dtype) {
     rounded.compute = compute;
@@ -215,7 +212,7 @@ void CudaBackend::gemm(const Matrix& x, std::span<const Product> neighbours, DTy
     row_scale = gemm_two_terms(x, w, out);
     rounded = {};  // its memory now holds the terms
   } else {
-    // The product runs in w's dtype if x is rounded to this dtype, otherwise in f32.
+    // The product runs in w's dtype if x is rounded to it, otherwise in f32.
     float_gemm(round_x(x, compute, w.dtype == compute ? compute : DType::kF32, rounded), w, out, scales);
   }
   for (const Product& each : neighbours) finish(each.out, row_scale, each.bias);

@@ -7,11 +7,11 @@
 
 namespace lariat {
 
-// Reason why this program cannot use GPU `index` (built without CUDA, no driver, no such device), or empty.
+// Reason why this program cannot use GPU `index`, or empty.
 std::string cuda_unavailable_reason(int index = 0);
 
-// Creates the CUDA backend on device `index`. Throws Error with the reason if it is unavailable. `warn`
-// receives one line, once, for each feature that works but is slower than expected.
+// Throws Error with the reason if the device is unavailable. `warn` receives one line, once, for each feature
+// that works but is slower than expected.
 std::unique_ptr<Backend> make_cuda_backend(int index = 0, std::function<void(const std::string&)> warn = {});
 
 }  // namespace lariat

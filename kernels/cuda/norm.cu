@@ -18,14 +18,12 @@ struct NormArgs {
   float delta_scale, eps;
 };
 
-// Mean in two parts, subtracted from x, and the scale applied afterwards.
+// Mean in two parts, subtracted from x, and the scale.
 struct Moments {
   float mean, rest, scale;
 };
 
-// Moments of a row whose values sum to `sum`, by the corrected two-pass algorithm (Chan, Golub and LeVeque,
-// The American Statistician 37, 1983): the sum of x - mean is the mean's rounding error, removed from
-// variance and values. A mean much larger than the spread is harmless.
+// Corrected two-pass algorithm, as LayerNormRow (kernels/cpu/norm-inl.h). sum: of the row's values.
 __device__ __forceinline__ Moments centred_moments(const float* x, float sum, float cols, const NormArgs& a,
                                                    float* partial) {
   Moments m = {sum / cols, 0.0F, 0.0F};
@@ -42,9 +40,8 @@ __device__ __forceinline__ Moments centred_moments(const float* x, float sum, fl
   return m;
 }
 
-// out[t] = norm(x[t]), after x[t] += delta_scale * delta[t] with kAdd.
-// Grid: one block per row; a thread per four elements, up to 1024; 128 bytes of shared memory for the sums.
-// Bound by memory for many rows and by latency for one; the further passes over x hit L1.
+// Grid: one block per row; a thread per four elements, up to 1024. Bound by memory, or by latency for one
+// row; further passes over x hit L1.
 template <class W, class Out, bool kAdd, bool kCentred>
 __global__ void norm_kernel(const __grid_constant__ NormArgs a) {
   LARIAT_SHARED(float, partial, kWarpSize);

@@ -1,7 +1,7 @@
 #pragma once
 #include "kernels/cuda/device.h"
 
-// Activations as the ops write them: f32, or bf16 for products that read bf16 (Weight::input).
+// Activations are f32, or bf16 for products that read bf16 (Weight::input).
 namespace lariat::cuda {
 
 // Stores four adjacent values to an aligned address.
@@ -14,7 +14,6 @@ __device__ __forceinline__ void store4(T* to, float4 v) {
   }
 }
 
-// On the host: calls f(T{}) with the element type of activations of `dtype`.
 template <class F>
 void with_output_dtype(DType dtype, F&& f) {
   return dtype == DType::kBF16 ? f(BFloat16{}) : f(float{});

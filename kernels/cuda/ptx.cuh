@@ -1,9 +1,7 @@
 #pragma once
 #include "kernels/cuda/device.h"
 
-// PTX instructions without a C++ equivalent, one function each, with plain C++ for the SIMT shim: warp-wide
-// matrix multiply (mma), loads of its operands from shared memory (ldmatrix), asynchronous copies to shared
-// memory (cp.async), fast exponentials (ex2) and conversions (cvt). All exist from sm_80 on.
+// PTX instructions without a C++ equivalent, with plain C++ for the SIMT shim.
 //
 // Fragments of D[16][8] += A[16][16] B[16][8], for lane = 4 g + t (PTX ISA, "mma.m16n8k16"):
 //   a[0] A[g][2t, 2t+1]    a[1] A[g+8][2t, 2t+1]    a[2] A[g][2t+8, 2t+9]    a[3] A[g+8][2t+8, 2t+9]
@@ -37,8 +35,8 @@ __device__ __forceinline__ void mma_16x8x32(int (&d)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Loads four 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 point to the rows of matrix i (16 bytes
-// each); r[i] of lane 4 g + t becomes elements 2t and 2t + 1 of row g.
+// Loads four 8x8 matrices of 16-bit elements: lanes 8 i .. 8 i + 7 point to the rows of matrix i; r[i] of
+// lane 4 g + t becomes elements 2t and 2t + 1 of row g.
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* shared_row) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared_row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -56,7 +54,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* 
                : "memory");
 }
 
-// Copies 16 bytes, or writes 16 zero bytes without reading when `valid` is false; done when its group is.
+// Copies 16 bytes, or writes zeros without reading when `valid` is false; done when its group is.
 __device__ __forceinline__ void cp_async16(void* shared_dst, const void* src, bool valid) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared_dst));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(src), "r"(valid ? 16 : 0)
@@ -76,13 +74,12 @@ __device__ __forceinline__ float exp2_quick(float x) {
   return y;
 }
 
-// Returns x, opaque to the compiler: values computed from it in a loop do not stay in registers.
+// Returns x, opaque to the compiler: values computed from x in a loop do not stay in registers.
 __device__ __forceinline__ uint32_t recomputed(uint32_t x) {
   asm volatile("" : "+r"(x));
   return x;
 }
 
-// pack2 (device.h) in one instruction.
 template <class T>
 __device__ __forceinline__ uint32_t pack2_quick(float low, float high) {
   uint32_t word = 0;
@@ -129,7 +126,7 @@ uint32_t pack2_quick(float low, float high) {
 
 #endif
 
-// Adds the products of four pairs of signed bytes to sum.
+// sum + products of four pairs of signed bytes.
 __device__ __forceinline__ int dot4(uint32_t a, uint32_t b, int sum) {
 #ifdef __CUDACC__
   return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
@@ -155,7 +152,6 @@ __device__ __forceinline__ uint32_t choose_bytes(uint32_t a, uint32_t b, uint32_
 #endif
 }
 
-// Loads 8 bytes that are read once.
 __device__ __forceinline__ uint2 load8_streaming(const unsigned char* address) {
 #ifdef __CUDACC__
   return __ldcs(reinterpret_cast<const uint2*>(address));

@@ -8,7 +8,6 @@ namespace {
 
 using namespace cuda;
 
-// One of q, k and v: n_heads rows per token, with bias and norm.
 struct HeadRows {
   float* x;
   int64_t stride;
@@ -19,7 +18,6 @@ struct HeadRows {
   DType norm_dtype;
 };
 
-// Rotation of keys, and their offset in a page.
 struct KeyPlace {
   const float *cos, *sin;
   int64_t cos_stride, sin_stride, offset;
@@ -58,7 +56,7 @@ __device__ void prepare(const QkvArgs& a, const HeadRows& s, const float* x, int
   for (int d = lane; d < head_dim; d += kWarpSize) row[d] *= scale * load_any(s.norm, s.norm_dtype, d);
 }
 
-// Stores `x`, a head of the step's row `row`, rotated, in the cache's keys.
+// Stores `x`, rotated, in the cache's keys at the step's row `row`.
 __device__ void store_key(const QkvArgs& a, const KeyPlace& to, const float* x, int head, int64_t row) {
   const int lane = lane_index();
   const StepRow at = a.step.row(row);
@@ -97,7 +95,6 @@ __device__ float quantize_by_warp(const float* x, int head_dim, int8_t* out) {
   return numbers ? largest / 127.0F : NAN;
 }
 
-// Stores `x`, a head of the step's row `row`, in the cache's values.
 __device__ void store_value(const QkvArgs& a, const float* x, int head, int64_t row) {
   const StepRow at = a.step.row(row);
   void* page = a.step.page(at);
@@ -116,8 +113,8 @@ __device__ void store_value(const QkvArgs& a, const float* x, int head, int64_t 
   count_saturated(saturated, a.saturated + 1);
 }
 
-// Grid: one warp per row and head of q, k and v (q only if it changes); 4 warps per block; shared memory: one
-// head per warp. Bound by memory, and by latency for a single token.
+// Grid: one warp per row and head of q, k and v (q only if it changes). Bound by memory, and by latency for a
+// single token.
 __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
   LARIAT_DYNAMIC_SHARED(raw);
   start_in_turn();
@@ -139,7 +136,7 @@ __global__ void qkv_to_cache_kernel(const __grid_constant__ QkvArgs a) {
   if (head < a.k.heads) {
     const float* x = a.k.x + row * a.k.stride + int64_t{head} * a.head_dim;
     prepare(a, a.k, x, head, prepared);
-    __syncwarp();  // a pair's halves were written by different lanes
+    __syncwarp();  // another lane wrote a pair's other half
     store_key(a, a.keys, prepared, head, row);
     if (a.second_keys.cos != nullptr) store_key(a, a.second_keys, prepared, head, row);
     return;
@@ -158,7 +155,7 @@ struct KeyArgs {
   int head_dim, first, cols, copies;
 };
 
-// Grid: one warp per token; 4 warps a block. Bound by memory.
+// Grid: one warp per token.
 __global__ void keys_from_cache_kernel(const __grid_constant__ KeyArgs a) {
   start_in_turn();
   const int64_t row = int64_t{blockIdx.x} * kWarps + warp_index();

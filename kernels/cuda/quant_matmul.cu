@@ -4,10 +4,9 @@
 #include "kernels/cuda/gemv.cuh"
 #include "kernels/quant.h"
 
-// Products with quantized weights (formulas and layout: kernels/quant.h). For few tokens and integer codes, x
-// is quantized and a group's sums are exact integers, as on the CPU; float codes multiply unquantized x. For
-// many tokens, panels of w become bf16 for cuBLAS, and x is rounded to bf16 instead of 8 bits: an error of
-// the same size, by which prefill and decode differ.
+// Products with quantized weights (kernels/quant.h). For few tokens, as on the CPU. For many tokens, panels
+// of w become bf16 for cuBLAS, and x is rounded to bf16 instead of 8 bits: an error of the same size, by
+// which prefill and decode differ.
 namespace lariat {
 namespace {
 
@@ -15,9 +14,9 @@ using namespace cuda;
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarpSize;
-constexpr int64_t kPanelElements = int64_t{64} << 20;  // enough outputs for a product to fill the device
+constexpr int64_t kPanelElements = int64_t{64} << 20;  // enough outputs to fill the device
 
-// Quantizes each group of x to 8 bits. Grid: rows by chunks of 8 groups; a warp per group. Bound by latency.
+// Grid: rows by chunks of 8 groups; a warp per group.
 __global__ void quantize_inputs_kernel(const float* x, int64_t stride, int64_t cols, int64_t groups,
                                        int8_t* values, float* scales) {
   start_in_turn();
@@ -35,7 +34,7 @@ __global__ void quantize_inputs_kernel(const float* x, int64_t stride, int64_t c
   if (lane_index() == 0) scales[row * groups + group] = any_not_finite ? NAN : zero ? 0.0F : largest / 127.0F;
 }
 
-// Copies rows of x, zero-padded to `padded`. Grid: rows by chunks of 256 columns. Bound by latency.
+// Zero-pads rows of x. Grid: rows by chunks of 256 columns.
 __global__ void pad_inputs_kernel(const float* x, int64_t stride, int64_t cols, float* out, int64_t padded) {
   start_in_turn();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
@@ -43,8 +42,7 @@ __global__ void pad_inputs_kernel(const float* x, int64_t stride, int64_t cols, 
   out[blockIdx.x * padded + i] = i < cols ? x[blockIdx.x * stride + i] : 0.0F;
 }
 
-// Converts tiles to bf16 rows. Grid: tiles by chunks of inputs; 256 threads, four inputs each. Bound by
-// memory.
+// Converts tiles to bf16 rows. Grid: tiles by chunks of inputs.
 __global__ void dequantize_kernel(const unsigned char* w, const __grid_constant__ Codes codes, int64_t rows,
                                   int64_t cols, BFloat16* out) {
   LARIAT_SHARED(float, table, 16);
@@ -112,7 +110,7 @@ bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products)
   return true;
 }
 
-// A panel holds the weights of all products that fit; their outs are adjacent.
+// A panel holds the weights of all products that fit.
 void CudaBackend::quant_gemm(const Matrix& x, std::span<const Product> neighbours,
                              const cuda::Scales& scales) {
   const Matrix& out = neighbours[0].out;

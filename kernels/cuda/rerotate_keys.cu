@@ -11,7 +11,7 @@ using namespace cuda;
 constexpr int kLayersPerLaunch = 64;
 constexpr unsigned kThreads = 128;
 
-using KeyOffsets = ByValue<int64_t, kLayersPerLaunch>;  // offset of each layer's keys in a page
+using KeyOffsets = ByValue<int64_t, kLayersPerLaunch>;  // of each layer, in a page
 
 struct Rotation {
   DeviceStep step;          // n_tokens of a sequence: its cached positions
@@ -50,10 +50,9 @@ __device__ __forceinline__ void rotate(T* low_address, T* high_address, const fl
   *high = runs[1];
 }
 
-// One thread per (sequence, position, kPairs pairs): an angle costs a double sincos and serves every layer
-// and head. Grid: x = positions of the longest sequence * pairs / kPairs / 128, times sequences; y = shares
-// of the layers, to fill the device. Bound by memory: every key is read and written once. kMultiAxis:
-// explicit positions.
+// One thread per (sequence, position, kPairs pairs): a double sincos serves every layer and head. Grid: x =
+// positions of the longest sequence * pairs / kPairs / 128, times sequences; y = shares of the layers. Bound
+// by memory. kMultiAxis: explicit positions.
 template <class T, int kPairs, bool kMultiAxis>
 __global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, Rotation r) {
   const auto count = static_cast<unsigned>(r.step.count);
@@ -95,7 +94,7 @@ __global__ void rerotate_keys_kernel(const __grid_constant__ KeyOffsets layers, 
   count_saturated(saturated, r.saturated);
 }
 
-// Shares of the layers: the fewest that give every multiprocessor eight blocks.
+// The fewest shares that give every multiprocessor eight blocks.
 unsigned layer_shares(int64_t blocks, int n_layers, int multiprocessors) {
   const int64_t wanted = ceil_div<int64_t>(int64_t{8} * multiprocessors, blocks);
   return static_cast<unsigned>(std::clamp<int64_t>(wanted, 1, n_layers));
@@ -146,7 +145,7 @@ void CudaBackend::rerotate_keys(std::span<const KeyRotation> sequences, std::spa
   const auto* words = static_cast<const double*>(rotation_words_.device.data());
   const double* const axes = multi_axis ? words + 2 * n_pairs : nullptr;
   for (size_t first = 0; first < layers.size();) {
-    // Layers of one shape that fit an argument: usually all layers.
+    // Layers of one shape that fit an argument.
     const KvLayer& model = layers[first];
     KeyOffsets offsets = {};
     int count = 0;

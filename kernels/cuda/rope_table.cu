@@ -13,8 +13,8 @@ struct Rows {
   int64_t cos_stride, sin_stride, q_scale_stride, whole_q_scale_stride;
 };
 
-// frequencies: [sequences][pairs frequencies, pairs phases, q_scale]. whole_q_scale: [rows], or null.
-// One thread per (row, pair). Bound by double arithmetic; a table serves every layer of a step.
+// frequencies: [sequences][pairs frequencies, pairs phases, q_scale]. whole_q_scale: [rows], or null. One
+// thread per (row, pair). Bound by double arithmetic.
 __global__ void rope_table_kernel(DeviceStep step, int64_t n_rows, const double* frequencies,
                                   AxisPositions axes, const double* whole_q_scale, int64_t pairs, Rows rows) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

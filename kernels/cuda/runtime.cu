@@ -12,7 +12,7 @@ namespace lariat::cuda {
 namespace {
 
 constexpr int kOldest = 80;           // sm_80
-constexpr int kWaits = 90;            // code from this version on has wait_for_launches() (launch.h)
+constexpr int kWaits = 90;            // from this version on, code has wait_for_launches() (launch.h)
 constexpr size_t kShared = 48 << 10;  // dynamic shared memory without a request
 
 void require(cudaError_t status, const char* what) {
@@ -25,12 +25,12 @@ void require(cudaError_t status, const char* what) {
   throw Error("CUDA: " + std::string(what) + ": " + cudaGetErrorString(status) + hint);
 }
 
-// Version format of cudaDriverGetVersion and CUDART_VERSION: 12040 is 12.4.
+// CUDA's version format: 12040 is 12.4.
 std::string version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-// Raises the kernel's limit of dynamic shared memory if needed, and returns whether its code for this device
+// Raises the kernel's limit of dynamic shared memory if needed; returns whether its code for this device
 // waits for earlier launches. Queries the device once per kernel: queries are forbidden while recording.
 bool prepare(const void* kernel, size_t shared_bytes) {
   struct Known {
@@ -44,7 +44,7 @@ bool prepare(const void* kernel, size_t shared_bytes) {
   const std::lock_guard lock(mutex);
   Known& known = kernels[{device, kernel}];
   if (known.ptx_version == 0) {
-    // The device's compute capability is not enough: code compiled from sm_80 PTX does not wait.
+    // Compute capability is not enough: code compiled from sm_80 PTX does not wait.
     cudaFuncAttributes attributes;
     require(cudaFuncGetAttributes(&attributes, kernel), "querying a kernel");
     known.ptx_version = attributes.ptxVersion;

@@ -5,8 +5,8 @@
 
 #include "kernels/tensor.h"
 
-// All uses of the CUDA runtime and cuBLAS, without their headers. Implemented by runtime.cu and blas.cpp;
-// emulated on the host by tests/simt/runtime_simt.cpp, with heap memory and synchronous calls.
+// All uses of the CUDA runtime and cuBLAS, without their headers. Emulated on the host by
+// tests/simt/runtime_simt.cpp.
 struct CUstream_st;
 struct CUevent_st;
 struct CUgraphExec_st;
@@ -31,12 +31,11 @@ struct DeviceMemory {
   size_t free = 0, total = 0;
 };
 
-// Reason why CUDA device `index` is unusable (no driver, driver too old, no such GPU, no cuBLAS), or empty.
-// Never throws.
+// Reason why CUDA device `index` is unusable, or empty. Never throws.
 std::string unavailable_reason(int index);
 // Makes device `index` current for this thread. Throws Error if it is missing or older than sm_80.
 DeviceInfo open_device(int index);
-// Makes an opened device current for this thread. (A lost device fails at the next call.)
+// Makes an opened device current for this thread.
 void use_device(int index) noexcept;
 
 // --- memory --------------------------------------------------------------------------------------------
@@ -58,7 +57,7 @@ double event_seconds(Event begin, Event end);  // both recorded and done; 0 with
 
 // --- recorded launches -----------------------------------------------------------------------------------
 // Launches on the stream between begin and end are recorded, not run; other device calls are forbidden. The
-// graph then runs all launches with the recorded arguments, any number of times.
+// graph runs them with the recorded arguments.
 void capture_begin(Stream stream);
 Graph capture_end(Stream stream);
 void capture_abandon(Stream stream) noexcept;
@@ -74,7 +73,7 @@ void fill_bytes(void* dst, int byte, size_t bytes, Stream stream);
 void copy_on_device(void* dst, const void* src, size_t bytes, Stream stream);
 
 // --- matrix products -------------------------------------------------------------------------------------
-std::string blas_unavailable_reason();  // reason why cuBLAS cannot be loaded, and a remedy; or empty
+std::string blas_unavailable_reason();  // with a remedy; empty: available
 Blas blas_create(Stream stream);
 void blas_destroy(Blas blas) noexcept;
 struct Scales {
@@ -85,13 +84,12 @@ struct Scales {
 void gemm(Blas blas, const Matrix& x, const Matrix& w, const Matrix& out, const Scales& scales = {});
 
 // --- launches --------------------------------------------------------------------------------------------
-// Start of a launch: after all earlier work on the stream, or early (programmatic dependent launch, compute
-// capability 9.0 or later), with a kernel that waits for earlier work (launch.h).
+// A launch starts after all earlier work, or early (programmatic dependent launch, compute capability 9.0 or
+// later) with a kernel that waits for earlier work (launch.h).
 enum class Start : uint8_t { kInOrder, kEarly };
 
 #ifdef __CUDACC__
-// arguments: address of each. kEarly becomes kInOrder if the kernel's code for this device does not wait.
-// Throws Error.
+// arguments: address of each. kEarly becomes kInOrder if the kernel's code does not wait. Throws Error.
 void launch_kernel(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, Stream stream, Start start,
                    void** arguments);
 #endif

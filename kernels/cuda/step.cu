@@ -5,7 +5,6 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.h"
 
-// Transfer of a step's sequences to device memory.
 namespace lariat {
 namespace {
 

@@ -12,8 +12,8 @@ constexpr unsigned kThreads = 512;
 constexpr int kRowsPerLaunch = 256;
 using Targets = ByValue<int32_t, kRowsPerLaunch>;
 
-// Grid: one block of 512 threads per row: the row's maximum, then the sum of exponentials, exact to f32 and
-// added in double. Bound by memory: the second pass reads L2.
+// Grid: one block of 512 threads per row. Exponentials are exact to f32 and added in double. Bound by memory:
+// the second pass reads L2.
 __global__ void token_nll_kernel(const float* logits, int64_t stride, int64_t cols,
                                  const __grid_constant__ Targets targets, double* nll) {
   LARIAT_SHARED(float, maxima, kWarpSize);

@@ -8,7 +8,6 @@
 namespace lariat {
 namespace {
 
-// rope(q[token][head]) times rope.whole_q_scale[token], its rotated dimensions times rope.q_scale[token].
 std::vector<double> rotated_query(const Matrix& q, int64_t token, int64_t head, int64_t head_dim,
                                   const RopeTable& rope) {
   std::vector<double> query(static_cast<size_t>(head_dim));
@@ -26,7 +25,6 @@ std::vector<double> rotated_query(const Matrix& q, int64_t token, int64_t head, 
   return query;
 }
 
-// Softmax of scores, in place.
 void softmax(std::vector<double>& scores) {
   const double largest = *std::max_element(scores.begin(), scores.end());
   double sum = 0;
@@ -34,8 +32,7 @@ void softmax(std::vector<double>& scores) {
   for (double& score : scores) score /= sum;
 }
 
-// Attention of one head for token i of its sequence, `row` of the step: softmax over the visible positions,
-// then the weighted sum of their values.
+// Token i of its sequence is row `row` of the step.
 void attend(const Matrix& q, int64_t row, const StepSequence& sequence, int64_t i,
             std::span<const KeyRange> ranges, const KvLayer& layer, int64_t head,
             const AttentionParams& params, std::span<double> out) {

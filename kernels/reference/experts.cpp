@@ -9,7 +9,6 @@
 namespace lariat {
 namespace {
 
-// Score s of every expert: softmax or sigmoid of the logits.
 std::vector<double> scores_of(const Matrix& logits, int64_t token, bool sigmoid) {
   std::vector<double> scores(static_cast<size_t>(logits.cols));
   double largest = -HUGE_VAL, sum = 0;
@@ -26,7 +25,7 @@ std::vector<double> scores_of(const Matrix& logits, int64_t token, bool sigmoid)
   return scores;
 }
 
-// Maps to a finite value: a NaN, or the sum of two infinities, would break the order of a sort.
+// Maps to a finite value: NaNs and sums of infinities would break a sort's order.
 double in_order(double value) {
   constexpr double kLargest = std::numeric_limits<double>::max();
   return std::isnan(value) ? -kLargest : std::clamp(value, -kLargest, kLargest);
@@ -41,7 +40,6 @@ std::vector<size_t> largest_of(const std::vector<double>& values, int64_t count)
   return order;
 }
 
-// Excludes the experts of skipped groups: sets their value to -inf.
 void leave_groups(std::vector<double>& choice, const Router& router) {
   const size_t n_groups = static_cast<size_t>(router.n_groups), size = choice.size() / n_groups;
   std::vector<double> best;

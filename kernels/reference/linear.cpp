@@ -10,7 +10,6 @@
 namespace lariat {
 namespace {
 
-// Quantized product (kernels/quant.h): rows of x in groups of 8-bit integers.
 void quantized_multiply(const Matrix& x, const Matrix& w, const Matrix& bias, const Matrix& out) {
   for (int64_t t = 0; t < x.rows; ++t) {
     for (int64_t o = 0; o < w.rows; ++o) {

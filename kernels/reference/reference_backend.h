@@ -5,8 +5,7 @@
 
 namespace lariat {
 
-// Reference for tests: each op follows its formula, in scalar float64 loops on one thread. A decoder can run
-// on this backend end to end.
+// Reference for tests, in scalar float64 loops on one thread.
 class ReferenceBackend final : public Backend {
  public:
   std::string name() const override { return "reference"; }

@@ -1,4 +1,3 @@
-// RoPE ops: rope_table and rerotate_keys.
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/scalar.h"
 

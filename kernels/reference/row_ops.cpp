@@ -1,4 +1,3 @@
-// Row-wise ops.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -56,7 +55,7 @@ void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation acti
     if (clamped && x > limit) x = limit;
     if (clamped) return x / (1.0 + std::exp(-slope * x));
     if (activation == Activation::kGelu) return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
-    // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), which is accurate where tanh(u) is close to -1.
+    // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), accurate where tanh(u) is close to -1.
     const double z = activation == Activation::kSilu
                          ? x
                          : 2.0 * std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);

@@ -7,7 +7,6 @@
 #include "kernels/convert.h"
 #include "kernels/quant.h"
 
-// Helpers of the reference ops: any dtype as float64, rotation of a pair, norm and storage of a head.
 namespace lariat::reference {
 
 inline double get(const Matrix& m, int64_t row, int64_t col) {
@@ -19,7 +18,6 @@ inline void put(const Matrix& m, int64_t row, int64_t col, double value) {
   store_f32(m.data, m.dtype, row * m.stride + col, static_cast<float>(value));
 }
 
-// Rotates pair `pair` of a head x by the angle with this cosine and sine.
 inline void rotate_pair(double* x, int64_t pair, int64_t rotary_dim, bool interleaved, double cos,
                         double sin) {
   double& first = x[interleaved ? 2 * pair : pair];

@@ -1,8 +1,7 @@
 #include "models/families/family.h"
 #include "models/gate.h"
 
-// Families with ALiBi instead of RoPE: BLOOM and MPT (transformers 5.24, models/bloom and models/mpt). Both
-// have LayerNorms and an ungated feed-forward, four times as wide as the model.
+// Families with ALiBi, LayerNorms and an ungated feed-forward: BLOOM and MPT (transformers 5.24).
 namespace lariat {
 namespace {
 

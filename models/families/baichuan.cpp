@@ -2,8 +2,7 @@
 
 namespace lariat {
 
-// Baichuan-7B, first version: a Llama with q, k and v in one tensor (configuration_baichuan.py). Baichuan-13B
-// (ALiBi) and Baichuan 2 (a normalised head) have other architecture names.
+// Baichuan-7B, first version (configuration_baichuan.py). Baichuan-13B and Baichuan 2 have other names.
 ModelSpec read_baichuan(const JsonFields& config) {
   Defaults defaults;
   defaults.keys.n_kv_heads = defaults.keys.head_dim = "";

@@ -3,8 +3,7 @@
 
 namespace lariat {
 
-// ChatGLM2, 3 and GLM-4-9B with custom keys and tensor names (configuration_chatglm.py and
-// modeling_chatglm.py of THUDM/chatglm2-6b-32k, chatglm3-6b and glm-4-9b).
+// configuration_chatglm.py and modeling_chatglm.py of THUDM/chatglm2-6b-32k, chatglm3-6b and glm-4-9b.
 ModelSpec read_chatglm(const JsonFields& config) {
   const auto only = [&](const char* key, bool is_so,
                         const char* what = "only ChatGLM2 and later are supported") {
@@ -33,7 +32,7 @@ ModelSpec read_chatglm(const JsonFields& config) {
   defaults.head_dim = 128;
   defaults.norm_eps = 1e-5;
   const double ratio = config.number("rope_ratio", 1.0, 1e6).value_or(1.0);
-  // ChatGLM2 divides positions by rope_ratio; later models multiply the RoPE base by rope_ratio.
+  // ChatGLM2 divides positions by rope_ratio; later models multiply the RoPE base.
   const bool second = tok::has_version(config, tok::kChatGlm2), divides = ratio != 1.0 && second;
   defaults.rope = {.theta = divides ? 1e4 : 1e4 * ratio,
                    .partial_rotary_factor = 0.5,

@@ -2,12 +2,11 @@
 
 #include "models/families/family.h"
 
-// Families with latent attention: DeepSeek-V2 and V3 (transformers 5.23, models/deepseek_v2 and deepseek_v3)
-// and MiniCPM3 (models/minicpm3).
+// Families with latent attention: DeepSeek-V2 and V3, MiniCPM3 (transformers 5.23).
 namespace lariat {
 namespace {
 
-// Sizes of latent attention. A missing or null q_lora_rank means uncompressed queries.
+// A missing or null q_lora_rank means no query compression.
 void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   LatentSpec latent;
   const auto size = [&](const char* key, int64_t least) { return config.need_integer(key, least, 1 << 16); };
@@ -17,12 +16,12 @@ void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   latent.nope_dim = size("qk_nope_head_dim", 1);
   latent.v_dim = config.integer("v_head_dim", 1, 1 << 16).value_or(v_dim);
   if (latent.rope_dim + latent.kv_rank > kMaxHeadDim) {
-    config.fail("kv_lora_rank", "a cached row, rotated part included, may have up to " +
+    config.fail("kv_lora_rank", "expected a cached row, rotated part included, of at most " +
                                     std::to_string(kMaxHeadDim) + " values");
   }
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     if (config.boolean(key).value_or(false))
-      config.fail(key, "biases are not supported in this architecture; no published model has them");
+      config.fail(key, "biases are not supported in this architecture; use a model without biases");
   }
   const AttentionSpec& first = spec.layers.front().attention;
   if (first.n_kv_heads != first.n_heads)
@@ -37,7 +36,7 @@ void read_latent(const JsonFields& config, int64_t v_dim, ModelSpec& spec) {
   }
 }
 
-// The decoder without experts. head_dim: rotated part. v_dim: default v_head_dim; 0: hidden_size / heads.
+// head_dim: rotated part. v_dim: default v_head_dim; 0: hidden_size / heads.
 ModelSpec read_with_latent(const JsonFields& config, Defaults defaults, int64_t v_dim) {
   defaults.keys.head_dim = "qk_rope_head_dim";
   if (defaults.head_dim == 0) defaults.head_dim = 64;
@@ -48,14 +47,15 @@ ModelSpec read_with_latent(const JsonFields& config, Defaults defaults, int64_t 
     rope_object(config).fail("mscale_all_dim", "not supported with " + type + "; remove the key");
   if (v_dim == 0 && !config.has("v_head_dim") &&
       spec.hidden_size % spec.layers.front().attention.n_heads != 0)
-    config.fail("num_attention_heads", "does not divide hidden_size, and there is no v_head_dim");
+    config.fail("num_attention_heads", "does not divide hidden_size; set v_head_dim");
   read_latent(config, v_dim > 0 ? v_dim : spec.hidden_size / spec.layers.front().attention.n_heads, spec);
   return spec;
 }
 
 void expect_word(const JsonFields& config, const char* key, std::string_view word) {
   if (config.string(key).value_or(std::string(word)) != word)
-    config.fail(key, "only \"" + std::string(word) + "\" is supported in this architecture");
+    config.fail(key,
+                "only \"" + std::string(word) + "\" is supported in this architecture; use another model");
 }
 
 struct ExpertDefaults {
@@ -79,16 +79,15 @@ void read_groups(const JsonFields& config, ExpertsSpec& experts) {
   router.n_groups = config.need_integer("n_group", 1, experts.n);
   router.kept_groups = config.need_integer("topk_group", 1, router.n_groups);
   if (experts.n % router.n_groups != 0)
-    config.fail("n_group", "does not divide the " + std::to_string(experts.n) + " experts");
+    config.fail("n_group", "expected a divisor of the " + std::to_string(experts.n) + " experts");
   if (router.n_chosen > experts.n / router.n_groups * router.kept_groups)
-    config.fail("topk_group", "these groups have fewer experts than num_experts_per_tok");
+    config.fail("topk_group", "expected groups with at least num_experts_per_tok experts");
 }
 
-// All layers after the first dense ones have experts; shared experts serve every token.
 void use_shared_experts(const JsonFields& config, const ExpertDefaults& d, const ExpertsSpec& experts,
                         ModelSpec& spec) {
   if (config.integer("moe_layer_freq", 1, kMaxLayers).value_or(1) != 1)
-    config.fail("moe_layer_freq", "only 1 is supported, as in all published models");
+    config.fail("moe_layer_freq", "only 1 is supported; use another model");
   const int64_t shared = config.integer("n_shared_experts", 0, kMaxExperts).value_or(d.shared);
   const int64_t dense = config.integer("first_k_dense_replace", 0, kMaxLayers).value_or(d.first_dense);
   for (size_t i = static_cast<size_t>(dense); i < spec.layers.size(); ++i)
@@ -109,13 +108,13 @@ ModelSpec read_deepseek_v2(const JsonFields& config) {
   expect_word(config, "scoring_func", "softmax");
   if (config.boolean("norm_topk_prob").value_or(false))
     config.fail("norm_topk_prob",
-                "not supported: transformers ignores the key here, DeepSeek's code does not; no " +
-                    std::string("published model has it"));
+                "not supported: transformers ignores the key here, DeepSeek's code does not; " +
+                    std::string("remove the key"));
   const std::string method = config.string("topk_method").value_or("greedy");
   if (method == "group_limited_greedy") {
     read_groups(config, experts);
   } else if (method != "greedy") {
-    config.fail("topk_method", "known: greedy, group_limited_greedy");
+    config.fail("topk_method", "expected greedy or group_limited_greedy");
   }
   use_shared_experts(config, d, experts, spec);
   return spec;
@@ -145,7 +144,8 @@ ModelSpec read_deepseek_v3(const JsonFields& config) {
   return spec;
 }
 
-// Adds keys that GGUF files lack. Before 2025-12, files lack the groups of models with 160 or 256 experts.
+// Adds keys that GGUF files lack. Files before 2025-12 also lack the groups of models with 160 or 256
+// experts.
 void adapt_deepseek(nlohmann::json& config) {
   if (!config.contains("num_local_experts")) return;
   const nlohmann::json n = config["n_routed_experts"] = config["num_local_experts"];
@@ -163,7 +163,7 @@ void adapt_deepseek(nlohmann::json& config) {
   if (third) config["num_nextn_predict_layers"] = 0;
 }
 
-// Dense, with MiniCPM's multipliers; rotated dimensions are paired half and half.
+// Dense; rotated dimensions are paired half and half.
 ModelSpec read_minicpm3(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 73448;

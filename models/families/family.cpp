@@ -18,7 +18,7 @@ constexpr Family kFamilies[] = {
 #include "models/families/families.def"
 };
 
-// The first of a key's names in the file, else the first name.
+// Returns the first name in the file, else the first of all.
 std::string_view present_key(const JsonFields& config, std::string_view names) {
   const auto all = split(names, ' ');
   const auto there = std::ranges::find_if(all, [&](std::string_view name) { return config.has(name); });
@@ -34,7 +34,6 @@ Activation read_activation(const JsonFields& config, const Defaults& d) {
               "use another model");
 }
 
-// A positive integer under one of the names.
 int64_t read_size(const JsonFields& config, std::string_view names, int64_t hi, int64_t missing) {
   if (names.empty()) return missing;
   return config.integer(present_key(config, names), 1, hi).value_or(missing);
@@ -44,17 +43,18 @@ int64_t read_head_dim(const JsonFields& config, const Defaults& d, int64_t hidde
   const std::string_view key = d.keys.head_dim;
   const bool given = !key.empty() && config.has(key);
   if (d.head_dim != 0 && !given && !key.empty() && config.present(key))
-    config.fail(key, "expected an integer; transformers has no default for null here");
+    config.fail(key, "expected an integer, as transformers has no default for null here");
   const std::string_view heads = present_key(config, d.keys.n_heads);
   if (!given && d.head_dim == 0 && hidden_size % n_heads != 0) {
     config.fail(heads, std::to_string(n_heads) + " heads do not divide hidden_size " +
-                           std::to_string(hidden_size) + ", and there is no head_dim");
+                           std::to_string(hidden_size) + "; set head_dim");
   }
   const int64_t missing = d.head_dim != 0 ? d.head_dim : hidden_size / n_heads;
   const int64_t head_dim = given ? *config.integer(key, 2, kMaxHeadDim) : missing;
   if (head_dim % 2 != 0 || head_dim < 2 || head_dim > kMaxHeadDim) {
-    config.fail(key.empty() ? heads : key, "the size of a head, " + std::to_string(head_dim) +
-                                               ", must be even and from 2 to " + std::to_string(kMaxHeadDim));
+    config.fail(key.empty() ? heads : key, "the size of a head is " + std::to_string(head_dim) +
+                                               "; expected an even size from 2 to " +
+                                               std::to_string(kMaxHeadDim));
   }
   return head_dim;
 }
@@ -68,7 +68,7 @@ AttentionSpec read_attention(const JsonFields& config, const Defaults& d, int64_
   a.n_kv_heads = read_size(config, key, kMaxHeads, as_heads ? a.n_heads : d.n_kv_heads);
   if (a.n_heads % a.n_kv_heads != 0) {
     config.fail(key, std::to_string(a.n_kv_heads) + " key heads do not divide " + std::to_string(a.n_heads) +
-                         " attention heads");
+                         " attention heads; correct one of the two numbers");
   }
   a.head_dim = read_head_dim(config, d, hidden_size, a.n_heads);
   a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim)));
@@ -83,10 +83,10 @@ DType read_dtype(const JsonFields& config) {
   if (name == "bfloat16") return DType::kBF16;
   // Some quantised checkpoints name the weights' dtype; their other tensors are mostly bf16.
   if (name == "float8_e4m3fn" && config.has("quantization_config")) return DType::kBF16;
-  config.fail(key, "known: float32, float16, bfloat16");
+  config.fail(key, "expected float32, float16 or bfloat16");
 }
 
-// Valid token ids; others add a warning: many files write -1 for none, and larger ids never occur.
+// Ignores invalid ids with a warning: many files write -1 for none, and larger ids never occur.
 std::vector<int32_t> read_ids(const JsonFields& config, const char* key, ModelSpec& spec) {
   std::vector<int32_t> ids;
   bool ignored = false;
@@ -181,13 +181,14 @@ void check_experts(const JsonFields& config, const ModelSpec& spec) {
     matrices += experts.n + (layer.attention.latent ? layer.attention.n_heads : 0);
     if (std::max(experts.n * experts.intermediate_size, layer.feed_forward.intermediate_size) >
         kMaxIntermediate) {
-      config.fail("moe_intermediate_size",
-                  "a layer's experts would be wider than " + std::to_string(kMaxIntermediate) + " together");
+      config.fail("moe_intermediate_size", "a layer's experts together are wider than " +
+                                               std::to_string(kMaxIntermediate) + "; use another model");
     }
   }
   if (matrices > kMaxMatrices) {
-    config.fail("num_hidden_layers", std::to_string(matrices) + " experts and heads in all layers; at most " +
-                                         std::to_string(kMaxMatrices) + " are supported");
+    config.fail("num_hidden_layers", std::to_string(matrices) +
+                                         " experts and heads in all layers, more than " +
+                                         std::to_string(kMaxMatrices) + "; use another model");
   }
 }
 
@@ -217,7 +218,7 @@ std::vector<bool> read_sliding_layers(const JsonFields& config, size_t n_layers)
   for (const std::string& type : *types) {
     sliding.push_back(type == "sliding_attention");
     if (!sliding.back() && type != "full_attention" && type != "attention")
-      config.fail("layer_types", "\"" + type + "\" is unknown; known: full_attention, sliding_attention");
+      config.fail("layer_types", "\"" + type + "\" is unknown; expected full_attention or sliding_attention");
   }
   return sliding;
 }
@@ -253,7 +254,7 @@ void check_sliding_layers(const JsonFields& config, const ModelSpec& spec) {
   for (size_t i = 0; i < sliding.size(); ++i) {
     if (sliding[i] == (spec.layers[i].attention.sliding_window != 0)) continue;
     config.fail("layer_types", "all layers of this architecture have one kind of attention, but entry " +
-                                   std::to_string(i) + " differs");
+                                   std::to_string(i) + " differs; correct the entry");
   }
 }
 

@@ -6,53 +6,50 @@
 #include "models/rope_config.h"
 #include "models/spec.h"
 
-// Supported families of checkpoints, one per file of this folder: meaning and defaults of config.json keys,
-// and tensor names that differ from Llama's.
+// Supported families, one per file of this folder.
 namespace lariat {
 
-// Differences between GGUF files and folders of a family. Families may share an architecture.
+// Differences of a family's GGUF files. Families may share an architecture.
 struct GgufFamily {
-  std::string_view architecture{};  // general.architecture; "": the family has no GGUF files
+  std::string_view architecture{};  // general.architecture; "": no GGUF files
   std::string_view when{};  // architecture key with a value of at least `least` in this family's files
   int64_t least = 1;
-  bool paired_rows = false;     // llama.cpp's converter orders the rows of q and k by pairs
-  bool norms_hold_one = false;  // llama.cpp's converter adds the norms' 1 to their weights
-  std::string_view names{};     // parts of a layer with other names in other families' files (gguf_names.cpp)
+  bool paired_rows = false;     // the converter orders the rows of q and k by pairs
+  bool norms_hold_one = false;  // the converter adds the norms' 1 to their weights
+  std::string_view names{};     // layer parts with other names than in other families' files (gguf_names.cpp)
   std::string_view strips{};  // parts of general.name: llama.cpp drops white space after their special tokens
-  void (*adapt)(nlohmann::json& config) = nullptr;  // corrects the config converted from the metadata
+  void (*adapt)(nlohmann::json& config) = nullptr;  // corrects the converted config
 };
 
 struct Family {
-  std::string_view name;                        // in "architectures"
-  std::string_view model_type;                  // if "architectures" is missing
-  ModelSpec (*read)(const JsonFields& config);  // throws Error naming file and key
-  std::string_view alias{};                     // alternative spelling of the name
-  bool in_transformers = true;                  // false: the files name custom code
+  std::string_view name;
+  std::string_view model_type;
+  ModelSpec (*read)(const JsonFields& config);
+  std::string_view alias{};     // alternative name
+  bool in_transformers = true;  // false: the files name custom code
   bool has_rope = true;
   GgufFamily gguf{};
 };
 
-// All families of families.def.
 std::span<const Family> families();
 
-// RoPE of an unsupported family's config, read as a Llama's. Warns of the family and of each unread key about
-// positions. `named_by`: the key with the family's name.
+// Reads the RoPE of an unsupported family as a Llama's; warns of the family and of unread keys about
+// positions. named_by: the key of the family's name.
 RopeScaling read_foreign_rope(const JsonFields& config, std::string_view named_by,
                               std::vector<std::string>& warnings);
 
-// A decoder's config: the file itself or, for a model with images, its text_config and some top-level keys.
+// The file or, for a model with images, its text_config and some top-level keys.
 struct TextPart {
   nlohmann::json json;
-  std::string prefix;  // prefix of its keys in the file: "" or "text_config."
+  std::string prefix;  // "" or "text_config."
 };
 
-// Throws Error if the top level has a wrong type. `file` names the config in errors.
+// Throws Error if the top level has a wrong type.
 TextPart text_part(const nlohmann::json& config, const std::string& file);
 
 #define LARIAT_FAMILY(architecture, type, reader, ...) ModelSpec reader(const JsonFields& config);
 #include "models/families/families.def"
 
-// Values of GgufFamily::names and GgufFamily::adapt.
 inline constexpr std::string_view kMixtralParts =
     "ffn_gate_inp block_sparse_moe.gate ffn_gate_exps block_sparse_moe.experts.{}.w1 "
     "ffn_up_exps block_sparse_moe.experts.{}.w3 ffn_down_exps block_sparse_moe.experts.{}.w2";
@@ -61,14 +58,13 @@ AdaptConfig adapt_gemma, adapt_granite, adapt_mixtral, adapt_qwen3_moe, adapt_de
 
 // --- shared by families ------------------------------------------------------------------------------------
 
-// Accepted limits. A layer's experts together are no wider than kMaxIntermediate (check_experts). Products
-// layers * hidden * intermediate stay below 2^58: derived sizes cannot overflow.
+// Accepted limits. kMaxIntermediate holds for all experts of a layer together (check_experts). layers *
+// hidden * intermediate stays below 2^58: derived sizes cannot overflow.
 inline constexpr int64_t kMaxLayers = 10000, kMaxHidden = 1 << 20, kMaxIntermediate = 1 << 24;
 inline constexpr int64_t kMaxVocab = 1 << 24, kMaxHeads = 1 << 16, kMaxHeadDim = 1024,
                          kMaxContext = INT32_MAX, kMaxExperts = 512, kMaxMatrices = 1 << 18;
 
-// A family's names for the keys of every decoder. Of several names, separated by spaces, the first present is
-// used. "": no such key, always the default.
+// Key names of a family, separated by spaces: the first present is used. "": always the default.
 struct KeyNames {
   std::string_view vocab_size = "vocab_size";
   std::string_view hidden_size = "hidden_size", intermediate_size = "intermediate_size";
@@ -77,7 +73,6 @@ struct KeyNames {
   std::string_view n_kv_heads = "num_key_value_heads", head_dim = "head_dim", activation = "hidden_act";
 };
 
-// Defaults of missing config.json keys.
 struct Defaults {
   KeyNames keys{};
   int64_t vocab_size = 32000, hidden_size = 4096, intermediate_size = 11008;
@@ -89,36 +84,35 @@ struct Defaults {
   bool tie_word_embeddings = false;
   std::optional<int64_t> bos_token_id, eos_token_id;
   std::optional<double> local_rope_theta;  // RoPE base of layers with a window, if separate
-  RopeDefaults rope{};                     // head_dim and max_position_embeddings come from the decoder
+  RopeDefaults rope{};                     // without head_dim and max_position_embeddings
   const char* activation = "silu";
   bool has_rope = true;  // false: no RoPE keys
 };
 
-// Activation functions by transformers' names.
 std::optional<Activation> find_activation(std::string_view name);
 
-// Reads the keys of all Llama-like decoders: shape, dtype, token ids and RoPE. Layers are equal, without
-// biases, head norms and windows: the family adds these. Refuses settings that no family supports.
+// Reads the keys of all Llama-like decoders. Layers are equal, without biases, head norms and windows.
+// Refuses settings that no family supports.
 ModelSpec read_decoder(const JsonFields& config, const Defaults& defaults);
 
-// ALiBi instead of RoPE (arXiv 2108.12409): slopes 2^(-bias_max i / n), i = 1 .. n, n = bit_floor(n_heads),
-// then odd i of 2n slopes (transformers 5.23, build_alibi_tensor and build_mpt_alibi_tensor).
+// ALiBi (arXiv 2108.12409): slopes 2^(-bias_max i / n), i = 1 .. n, n = bit_floor(n_heads), then odd i of 2n
+// slopes (transformers 5.23, build_alibi_tensor, build_mpt_alibi_tensor).
 void use_alibi(double bias_max, ModelSpec& spec);
 
-// Throws Error if a layer's experts together are too wide, or if experts and latent heads are too many.
+// Throws Error if a layer's experts together are too wide, or experts and latent heads are too many.
 void check_experts(const JsonFields& config, const ModelSpec& spec);
 
-// Gives the layer experts, and `n_shared` shared experts of their size for every token.
+// n_shared: experts for every token.
 void use_experts(const ExpertsSpec& experts, int64_t n_shared, LayerSpec& layer);
 
-// Adds the object's eos_token_id (one or a list) to the spec, each once; warns of ids outside the vocabulary.
+// Adds eos_token_id (one or a list), each once; warns of ids outside the vocabulary.
 void add_eos_tokens(const JsonFields& config, ModelSpec& spec);
 
-// `sliding_window`: null means none (0), a missing key means `missing`.
+// null means none (0), a missing key means `missing`.
 int64_t read_window(const JsonFields& config, int64_t missing);
 
-// `layer_types`: true for layers with a sliding window; empty without the key. Throws Error for an unknown
-// type or a wrong number of entries.
+// True for layers with a window; empty without `layer_types`. Throws Error for an unknown type or a wrong
+// number of entries.
 std::vector<bool> read_sliding_layers(const JsonFields& config, size_t n_layers);
 
 // Reads one window for all layers. Throws Error if `layer_types` disagrees.
@@ -127,11 +121,11 @@ void read_one_window(const JsonFields& config, int64_t missing, ModelSpec& spec)
 // Sets window and local RoPE (if any) in sliding layers; without `layer_types`, in all but each `every`-th.
 void read_mixed_windows(const JsonFields& config, int64_t window, int64_t every, ModelSpec& spec);
 
-// Reads attention_bias (all four projections) and, if the family has the key, mlp_bias.
+// attention_bias covers all four projections.
 void read_biases(const JsonFields& config, bool has_mlp_bias, ModelSpec& spec);
 
-// Throws Error if `layer_types` contradicts a model with one kind of layer: transformers warns and ignores
-// the key, but the file's author meant another model.
+// Throws Error if `layer_types` contradicts a model with one kind of layer. transformers ignores the key, but
+// the file's author meant another model.
 void check_sliding_layers(const JsonFields& config, const ModelSpec& spec);
 
 }  // namespace lariat

@@ -3,11 +3,10 @@
 
 #include "models/families/family.h"
 
-// RoPE of an unsupported family with unknown keys and defaults.
 namespace lariat {
 namespace {
 
-// Warns of unread keys about RoPE or other properties of positions.
+// Warns of unread keys about positions.
 void warn_of_foreign_positions(const JsonFields& json, std::vector<std::string>& warnings) {
   constexpr std::array<std::string_view, 5> kParts{"rope", "rotary", "ntk", "logn", "alibi"};
   for (const std::string& key : json.unread_keys()) {
@@ -38,11 +37,11 @@ RopeScaling read_foreign_rope(const JsonFields& json, std::string_view named_by,
     if (!hidden || !heads) json.fail("head_dim", "expected head_dim, or hidden_size and num_attention_heads");
     defaults.head_dim = *hidden / *heads;
     if (defaults.head_dim > kMaxHeadDim)
-      json.fail("hidden_size", "the size of a head would be above " + std::to_string(kMaxHeadDim));
+      json.fail("hidden_size", "expected a head size of at most " + std::to_string(kMaxHeadDim));
   }
   if (!json.has("max_position_embeddings")) json.fail("max_position_embeddings", "expected an integer");
   defaults.scales_queries = true;  // does not affect the rotation
-  // transformers' use of partial_rotary_factor and rope_interleave is unknown too.
+  // transformers' use of both keys is unknown.
   defaults.partial_is_key = true;
   defaults.interleave_is_key = true;
   defaults.warnings = &warnings;

@@ -2,8 +2,7 @@
 
 #include "models/families/family.h"
 
-// Gemma 1, 2 and 3 (transformers 5.23, models/gemma, gemma2 and gemma3). Norms multiply by 1 + weight,
-// embeddings by sqrt(hidden_size), rounded to their dtype.
+// Gemma 1, 2 and 3 (transformers 5.23). The factor sqrt(hidden_size) is rounded to the embeddings' dtype.
 namespace lariat {
 namespace {
 
@@ -34,13 +33,13 @@ ModelSpec read_any_gemma(const JsonFields& config, const Defaults& defaults) {
   return spec;
 }
 
-// Softcap; null means none.
+// null means none.
 float read_cap(const JsonFields& config, const char* key, double missing) {
   const double cap = config.number(key, 1e-3, 1e6).value_or(config.present(key) ? 0.0 : missing);
   return static_cast<float>(cap);
 }
 
-// Settings shared by Gemma 2 and 3.
+// Settings of Gemma 2 and 3.
 void read_second(const JsonFields& config, ModelSpec& spec) {
   const double scalar = config.number("query_pre_attn_scalar", 1e-3, 1e6).value_or(256.0);
   for (LayerSpec& layer : spec.layers) {
@@ -76,7 +75,6 @@ ModelSpec read_gemma2(const JsonFields& config) {
   return spec;
 }
 
-// Layers with a window have a second RoPE; q and k are normalised.
 ModelSpec read_gemma3(const JsonFields& config) {
   Defaults defaults = gemma_defaults();
   defaults.vocab_size = 262208;
@@ -92,8 +90,8 @@ ModelSpec read_gemma3(const JsonFields& config) {
   return spec;
 }
 
-// GGUF files hold the scale itself, or none: only the 27B, recognised by its layers, scales by a size other
-// than the head's. Google's quantised 1B (26 layers) also has the larger models' RoPE scaling.
+// GGUF files hold the scale itself, or none: only the 27B (by its layers) scales by a size other than the
+// head's. Google's quantised 1B (26 layers) also has the larger models' RoPE scaling.
 void adapt_gemma(nlohmann::json& config) {
   const bool second = config["model_type"] == "gemma2";
   const nlohmann::json layers = config["num_hidden_layers"],

@@ -2,8 +2,7 @@
 
 namespace lariat {
 
-// GLM-4 in transformers: fused gate and up, biases of q, k and v, half of each head rotated in adjacent pairs
-// (transformers 5.24, models/glm).
+// GLM-4 in transformers (5.24, models/glm).
 ModelSpec read_glm(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 151552;

@@ -2,8 +2,7 @@
 
 namespace lariat {
 
-// GPT-NeoX and Pythia: LayerNorms with biases, an ungated feed-forward, parallel attention and feed-forward,
-// and a quarter of each head rotated (transformers 5.23, models/gpt_neox).
+// GPT-NeoX and Pythia (transformers 5.23).
 ModelSpec read_gpt_neox(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 50432;

@@ -2,8 +2,7 @@
 
 namespace lariat {
 
-// gpt-oss: a window in every other layer from the first, attention sinks per head, and experts with biases
-// and clamped gate and up (transformers 5.24, models/gpt_oss).
+// gpt-oss (transformers 5.24).
 ModelSpec read_gpt_oss(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 201088;

@@ -4,7 +4,7 @@
 
 namespace lariat {
 
-// Granite 3: a Llama, with equal defaults, and four multipliers (transformers 5.23, models/granite).
+// Granite 3: a Llama with four multipliers (transformers 5.23, models/granite).
 ModelSpec read_granite(const JsonFields& config) {
   ModelSpec spec = read_llama(config);
   const auto multiplier = [&](const char* key, double least) {

@@ -1,7 +1,6 @@
 #include "models/families/family.h"
 
-// InternLM 1, 2 and 2.5: Llamas with other names (configuration_internlm.py, modeling_internlm.py,
-// configuration_internlm2.py and modeling_internlm2.py).
+// InternLM 1, 2 and 2.5: configuration_*.py and modeling_*.py of the published files.
 namespace lariat {
 namespace {
 
@@ -16,7 +15,7 @@ Defaults internlm_defaults() {
 
 }  // namespace
 
-// Biases in all four attention projections. `rotary` describes the RoPE: "origin", or "dynamic" (default).
+// `rotary` describes the RoPE: "origin", or "dynamic" (default).
 ModelSpec read_internlm(const JsonFields& config) {
   Defaults defaults = internlm_defaults();
   defaults.keys.n_kv_heads = "";
@@ -28,7 +27,7 @@ ModelSpec read_internlm(const JsonFields& config) {
   double factor = 1.0;
   if (const auto rotary = config.object("rotary")) {
     type = rotary->string("type").value_or(type);
-    if (type != "origin" && type != "dynamic") rotary->fail("type", "known: origin, dynamic");
+    if (type != "origin" && type != "dynamic") rotary->fail("type", "expected origin or dynamic");
     spec.rope().theta = rotary->number("base", 1.0, 1e15).value_or(spec.rope().theta);
     factor = rotary->number("scaling_factor", 1.0, 1e6).value_or(1.0);
   }
@@ -42,7 +41,7 @@ ModelSpec read_internlm(const JsonFields& config) {
 ModelSpec read_internlm2(const JsonFields& config) {
   ModelSpec spec = read_decoder(config, internlm_defaults());
   if (config.boolean("bias").value_or(true))
-    config.fail("bias", "biases of fused projections are not supported; published models have false");
+    config.fail("bias", "biases of fused projections are not supported; use a model without biases");
   check_sliding_layers(config, spec);
   TensorNames& names = spec.names;
   names.embed = "tok_embeddings";

@@ -2,7 +2,7 @@
 
 namespace lariat {
 
-// Llama 1 to 3 (transformers 5.23, models/llama/configuration_llama.py).
+// Llama 1 to 3 (transformers 5.23).
 ModelSpec read_llama(const JsonFields& config) {
   Defaults defaults;
   defaults.bos_token_id = 1;

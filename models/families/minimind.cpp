@@ -4,12 +4,12 @@
 #include "models/families/family.h"
 #include "models/rope_config.h"
 
-// MiniMind (model/model_minimind.py of its repository, MiniMindConfig).
+// MiniMind: MiniMindConfig of model/model_minimind.py.
 namespace lariat {
 namespace {
 
-// MiniMindConfig overwrites rope_scaling by the scaling below (inference_rope_scaling) or none; another
-// scaling in the file contradicts it. precompute_freqs_cis scales only beyond max_position_embeddings 2048.
+// MiniMindConfig replaces rope_scaling by inference_rope_scaling or none; another scaling in the file
+// contradicts it. precompute_freqs_cis scales only beyond max_position_embeddings 2048.
 RopeScaling meant_scaling(const JsonFields& config, const RopeScaling& written) {
   RopeScaling meant = rope_of_type(written, RopeType::kDefault);
   meant.original_ctx = meant.max_position_embeddings;
@@ -46,7 +46,7 @@ ModelSpec read_minimind(const JsonFields& config) {
   ModelSpec spec = read_decoder(config, defaults);
   if (config.boolean("use_moe").value_or(false))
     config.fail("use_moe", "experts are not supported in this architecture; use a dense model");
-  // Without use_moe (default false), expert keys have no effect.
+  // Without use_moe, expert keys have no effect.
   for (const char* key : {"num_experts", "num_experts_per_tok", "moe_intermediate_size", "n_routed_experts",
                           "n_shared_experts"})
     config.has(key);

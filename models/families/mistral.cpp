@@ -2,8 +2,7 @@
 
 namespace lariat {
 
-// Mistral: one window, for all or some layers (layer_types), no biases (transformers 5.24, models/mistral,
-// models/ministral). AutoConfig reads a mistral with layer_types as ministral, but not in a text_config.
+// Mistral and Ministral (transformers 5.24): one window, for all or some layers.
 ModelSpec read_mistral(const JsonFields& config) {
   Defaults defaults;
   defaults.intermediate_size = 14336;
@@ -21,8 +20,7 @@ ModelSpec read_mistral(const JsonFields& config) {
   return spec;
 }
 
-// Ministral 3: queries are scaled by the logarithm of their position
-// (models/ministral3/modeling_ministral3.py, get_llama_4_attn_scale).
+// Queries are scaled by the logarithm of their position (get_llama_4_attn_scale).
 ModelSpec read_ministral3(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 131072;

@@ -2,7 +2,7 @@
 
 namespace lariat {
 
-// Mixtral: Mistral's attention, and experts with weights that sum to one (transformers 5.23, models/mixtral).
+// Mixtral: a Mistral with experts whose weights sum to one (transformers 5.23).
 ModelSpec read_mixtral(const JsonFields& config) {
   Defaults defaults;
   defaults.intermediate_size = 14336;

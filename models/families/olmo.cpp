@@ -1,7 +1,7 @@
 #include "models/families/family.h"
 
-// OLMo 2 and 3: norms after attention and feed-forward, not before; one norm over all heads of q and one of k
-// (transformers 5.23, models/olmo2 and olmo3).
+// OLMo 2 and 3 (transformers 5.23): norms only after attention and feed-forward; q and k norms over all
+// heads.
 namespace lariat {
 namespace {
 
@@ -11,8 +11,7 @@ ModelSpec read_olmo(const JsonFields& config, Defaults defaults) {
   defaults.eos_token_id = 50279;
   ModelSpec spec = read_decoder(config, defaults);
   if (config.boolean("attention_bias").value_or(false))
-    config.fail("attention_bias",
-                "biases in front of these norms are not supported; no published model has them");
+    config.fail("attention_bias", "biases before these norms are not supported; use a model without biases");
   for (LayerSpec& layer : spec.layers) {
     layer.norm_before = false;
     layer.norm_after = true;
@@ -29,7 +28,7 @@ ModelSpec read_olmo2(const JsonFields& config) {
   return spec;
 }
 
-// Three of four layers have a window; only the other layers are scaled.
+// Only layers without a window are scaled.
 ModelSpec read_olmo3(const JsonFields& config) {
   Defaults defaults;
   defaults.rope.theta = 5e5;

@@ -2,8 +2,7 @@
 
 namespace lariat {
 
-// Phi-3, 3.5 and 4-mini: a Llama with fused projections and optional partial rotation (transformers 5.23,
-// models/phi3/configuration_phi3.py).
+// Phi-3, 3.5 and 4-mini (transformers 5.23).
 ModelSpec read_phi3(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 32064;
@@ -13,7 +12,7 @@ ModelSpec read_phi3(const JsonFields& config) {
   defaults.norm_eps = 1e-5;
   defaults.bos_token_id = 1;
   defaults.eos_token_id = 32000;
-  // transformers uses this, not an original length inside the object (standardize_rope_params).
+  // transformers ignores an original length inside the object (standardize_rope_params).
   if (!config.has("original_max_position_embeddings")) defaults.rope.original_ctx = 4096;
   defaults.rope.partial_is_key = true;
   ModelSpec spec = read_decoder(config, defaults);

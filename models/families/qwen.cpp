@@ -8,8 +8,7 @@
 #include "models/families/family.h"
 #include "models/gate.h"
 
-// Qwen 2, 2.5, 3 and the text part of 2-VL (transformers 5.23, models/qwen2/configuration_qwen2.py,
-// models/qwen3/configuration_qwen3.py, models/qwen2_vl/configuration_qwen2_vl.py).
+// Qwen 2, 2.5, 3 and the text part of 2-VL to 3-VL (transformers 5.23).
 namespace lariat {
 namespace {
 
@@ -31,16 +30,15 @@ void read_windows(const JsonFields& config, ModelSpec& spec) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const bool slides = sliding.empty() ? i >= first : sliding[i];
     if (slides && !sliding.empty() && window == 0) {
-      config.fail("layer_types", "entry " + std::to_string(i) + " slides, and use_sliding_window or " +
-                                     "sliding_window says that no layer does (transformers fails on it); " +
-                                     "correct one of them");
+      config.fail("layer_types", "entry " + std::to_string(i) + " slides, against use_sliding_window or " +
+                                     "sliding_window; " + "correct one of them");
     }
     spec.layers[i].attention.sliding_window = slides ? window : 0;
   }
 }
 
-// Dual chunk attention of Qwen 2.5 and 3 for 1M tokens, without RoPE scaling, with one more key in the window
-// (vLLM 0.10, attention/backends/dual_chunk_flash_attn.py; docs/context-extension.md).
+// Dual chunk attention for 1M tokens, without RoPE scaling, with one more key in the window (vLLM 0.10,
+// dual_chunk_flash_attn.py; docs/context-extension.md).
 void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
   const char* const key = "dual_chunk_attention_config";
   if (!is_set(config.find(key))) return;
@@ -74,7 +72,6 @@ void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
   check_unread(dual, spec, &spec.warnings);
 }
 
-// Biases of q, k and v only.
 ModelSpec read_with_biases(const JsonFields& config, const Defaults& defaults) {
   ModelSpec spec = read_decoder(config, defaults);
   for (LayerSpec& layer : spec.layers) layer.attention.qkv_bias = true;
@@ -82,9 +79,8 @@ ModelSpec read_with_biases(const JsonFields& config, const Defaults& defaults) {
   return spec;
 }
 
-// M-RoPE axis of each pair. mrope_section holds the number of pairs for time, height and width, in order or
-// interleaved; interleaved, time takes the rest (transformers 5.23, apply_multimodal_rotary_pos_emb of
-// models/qwen2_vl, apply_interleaved_mrope of models/qwen3_vl).
+// M-RoPE axis of each pair. mrope_section: pairs for time, height and width, in order or interleaved;
+// interleaved, time takes the rest (transformers' apply_multimodal_rotary_pos_emb, apply_interleaved_mrope).
 void read_axes(const JsonFields& config, const std::vector<int64_t>& missing, bool interleaved,
                ModelSpec& spec) {
   const JsonFields object = rope_object(config);
@@ -101,7 +97,6 @@ void read_axes(const JsonFields& config, const std::vector<int64_t>& missing, bo
   }
 }
 
-// Norms per head of q and k.
 ModelSpec read_with_head_norms(const JsonFields& config, const Defaults& defaults) {
   ModelSpec spec = read_decoder(config, defaults);
   read_biases(config, /*has_mlp_bias=*/false, spec);
@@ -117,7 +112,6 @@ ModelSpec read_qwen2(const JsonFields& config) {
   return spec;
 }
 
-// Text part of Qwen 2-VL and 2.5-VL.
 ModelSpec read_qwen2_vl(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.keys.head_dim = "";
@@ -138,7 +132,7 @@ ModelSpec read_qwen3(const JsonFields& config) {
   return spec;
 }
 
-// Qwen 3 with experts in every decoder_sparse_step-th layer except mlp_only_layers (models/qwen3_moe).
+// Experts in every decoder_sparse_step-th layer except mlp_only_layers (models/qwen3_moe).
 ModelSpec read_qwen3_moe(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.hidden_size = 2048;
@@ -172,7 +166,6 @@ ModelSpec read_qwen3_moe(const JsonFields& config) {
 
 void adapt_qwen3_moe(nlohmann::json& config) { config["norm_topk_prob"] = true; }
 
-// Text part of Qwen 3-VL, without windows.
 ModelSpec read_qwen3_vl(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.head_dim = 128;

@@ -4,8 +4,8 @@
 
 namespace lariat {
 
-// Qwen 1 (modeling_qwen.py of Qwen/Qwen-7B, and spellings of its first release). Its NTK is `dynamic` with
-// factor 2 and one scale step m per octave: 2^ceil(log2(n / seq_length) + 1) - 1 is 2 m / seq_length - 1.
+// modeling_qwen.py of Qwen/Qwen-7B. Its NTK is `dynamic` with factor 2 and one scale step m per octave:
+// 2^ceil(log2(n / seq_length) + 1) - 1 is 2 m / seq_length - 1.
 ModelSpec read_qwen(const JsonFields& config) {
   const int64_t trained = config.need_integer("seq_length", 1, kMaxContext);
   Defaults defaults;

@@ -3,8 +3,7 @@
 
 namespace lariat {
 
-// SmolLM3: a Llama with some layers without RoPE, which may have a window (transformers 5.23,
-// models/smollm3/configuration_smollm3.py).
+// SmolLM3 (transformers 5.23). Layers without RoPE may have a window.
 ModelSpec read_smollm3(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 128256;

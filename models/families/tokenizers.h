@@ -4,8 +4,8 @@
 // Tokenizer classes: defaults of __init__ in transformers 5.24 (models/*/tokenization_*.py), and custom code.
 namespace lariat::tok {
 
-// Prompts of custom code in published files: make_context of qwen_generation_utils.py, and build_prompt or
-// build_chat_input of tokenization_chatglm.py. ChatGLM3 encodes each content separately, after a space.
+// Prompts: make_context of qwen_generation_utils.py; build_prompt or build_chat_input of
+// tokenization_chatglm.py. ChatGLM3 encodes each content separately, after a space.
 inline constexpr const char* kQwenChat = R"({% if messages[0].role != 'system' %}<|im_start|>system
 You are a helpful assistant.<|im_end|>
 {% endif %}{% for m in messages %}<|im_start|>{{ m.role }}

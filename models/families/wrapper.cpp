@@ -5,8 +5,8 @@
 namespace lariat {
 namespace {
 
-// Models with images whose top level alone decides tying, and the default there (transformers 5.24,
-// configuration_*.py and PreTrainedModel.tie_weights). In others, top level or text_config can tie.
+// Models with images whose top level alone decides tying, and its default (transformers 5.24,
+// configuration_*.py and PreTrainedModel.tie_weights). In others, text_config can tie too.
 struct TopTies {
   std::string_view name, model_type;
   std::optional<bool> missing;

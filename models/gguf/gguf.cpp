@@ -13,25 +13,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An opened model, and the memory that its texts point into.
 struct Opened {
   GgufFile file;
   std::shared_ptr<const Tensors> tensors;
 };
 
-// Other files of a split model, by llama.cpp's naming pattern.
+// Lists the other files of a split model, named as by llama.cpp.
 std::vector<fs::path> other_parts(const GgufFile& first) {
   constexpr int64_t kMostParts = 1000;
   const int64_t count = first.integer("split.count").value_or(1), no = first.integer("split.no").value_or(0);
   if (count < 1 || count > kMostParts)
-    first.fail("split.count", fmt::format("{} is not a number of files", count));
+    first.fail("split.count",
+               fmt::format("{} is not a number of files; the file is damaged, download it again", count));
   std::vector<fs::path> parts;
   if (count == 1) return parts;
   const std::string name = first.path.filename().string(),
                     end = fmt::format("-{:05}-of-{:05}.gguf", no + 1, count);
   if (!name.ends_with(end))
     first.fail("split.no",
-               fmt::format("the file is one of {}, but its name does not end with {}", count, end));
+               fmt::format("the file is one of {}, but its name does not end with {}; restore the name",
+                           count, end));
   const std::string prefix = name.substr(0, name.size() - end.size());
   for (int64_t i = 0; i < count; ++i) {
     const fs::path part =
@@ -51,7 +52,6 @@ GgufFile parse(const MappedFile& mapped, const fs::path& path) {
   return parse_gguf({mapped.data(), mapped.size()}, path);
 }
 
-// Tensors of one file, renamed with the first file's metadata.
 std::vector<StoredTensor> named(const GgufFile& first, GgufFile part) {
   part.metadata = first.metadata;
   return gguf_tensors(part);
@@ -74,13 +74,15 @@ std::shared_ptr<Opened> open(const fs::path& path) {
   for (const fs::path& name : parts) {
     MappedFile next(name);
     GgufFile part = parse(next, name);
-    if (part.integer("split.no") != ++no) part.fail("split.no", fmt::format("expected {}", no));
+    if (part.integer("split.no") != ++no)
+      part.fail("split.no", fmt::format("expected {}; use the files of one model", no));
     file.tensors.insert(file.tensors.end(), part.tensors.begin(), part.tensors.end());
     tensors->add(std::move(next), named(file, std::move(part)));
   }
   if (const auto all = file.integer("split.tensors.count"); all && *all != std::ssize(file.tensors)) {
     file.fail("split.tensors.count",
-              fmt::format("is {}, but the files have {} tensors", *all, file.tensors.size()));
+              fmt::format("is {}, but the files have {} tensors; download the files again", *all,
+                          file.tensors.size()));
   }
   opened->tensors = tensors;
   return opened;

@@ -5,8 +5,7 @@
 
 namespace lariat {
 
-// Opens a GGUF file, or the first file of a split model: its tensors, and its metadata as the texts of a
-// Hugging Face folder. Throws Error naming file and key or tensor.
+// Opens a GGUF file, or the first file of a split model, as a Hugging Face folder. Throws Error.
 ModelFiles open_gguf(const std::filesystem::path& path);
 
 }  // namespace lariat

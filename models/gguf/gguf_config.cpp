@@ -10,18 +10,18 @@
 #include "kernels/error.h"
 #include "models/gguf/gguf_model.h"
 
-// Keys, defaults: llama.cpp, src/llama-arch.cpp, src/llama-model.cpp, src/models. Omissions: conversion/*.py.
+// llama.cpp: keys and defaults: src/llama-arch.cpp, src/llama-model.cpp, src/models; omissions:
+// conversion/*.py.
 namespace lariat {
 namespace {
 
 using Json = nlohmann::json;
 
-// True for latent attention (DeepSeek): the rotated dimensions of a head are a separate part.
+// True for DeepSeek: the rotated dimensions of a head are separate.
 bool is_latent(const GgufFile& file) {
   return file.metadata.contains(gguf_architecture(file) + ".attention.kv_lora_rank");
 }
 
-// Converts the metadata of one architecture to a config.
 class Config {
  public:
   explicit Config(const GgufFile& file)
@@ -34,7 +34,7 @@ class Config {
     windows();
     if (has("expert_count") && size("expert_count", 0) > 0) experts();
     if (is_latent(file_)) latent();
-    // Ignored: keys of training, file layout or other uses, and yarn's keys under another scaling.
+    // Ignores keys of training, file layout or other uses, and yarn's keys under another scaling.
     gguf_add_unread(
         file_, arch_ + ".",
         "vocab_size tensor_data_layout pooling_type rope.scaling.finetuned rope.scaling.yarn_attn_factor "
@@ -60,30 +60,33 @@ class Config {
     json_["model_type"] = family_.model_type;
     const StoredTensor* embed = file_.tensor("token_embd.weight");
     if (embed == nullptr || embed->shape.size() != 2)
-      throw Error(file_.path.string() + ": tensor 'token_embd.weight' is missing or not a matrix");
+      throw Error(
+          file_.path.string() +
+          ": tensor 'token_embd.weight' is missing or not a matrix; use another conversion of the model");
     heads_ = size("attention.head_count");
     head_dim_ = gguf_head_dim(file_);
     json_["vocab_size"] = embed->shape[0];
     json_["hidden_size"] = size("embedding_length");
     json_["num_hidden_layers"] = n_layers_ = size("block_count");
-    if (n_layers_ > kMaxLayers) file_.fail(key("block_count"), "too many layers");
+    if (n_layers_ > kMaxLayers)
+      file_.fail(key("block_count"), "more layers than supported; use another model");
     json_["intermediate_size"] = size("feed_forward_length");
     json_["num_attention_heads"] = heads_;
     json_["num_key_value_heads"] = size("attention.head_count_kv", heads_);
     json_["head_dim"] = head_dim_;
     json_["max_position_embeddings"] = context_ = size("context_length");
     const std::string eps = key("attention.layer_norm_rms_epsilon");
-    if (!file_.has(eps)) file_.fail(eps, "is missing; the model needs it");
+    if (!file_.has(eps)) file_.fail(eps, "is missing; use another conversion of the model");
     json_["rms_norm_eps"] = *file_.number(eps);
     json_["tie_word_embeddings"] = !has_tensor("output.weight");
     json_["torch_dtype"] = dtype();
     json_["attention_bias"] = has_tensor("blk.0.attn_output.bias");
     json_["mlp_bias"] = has_tensor("blk.0.ffn_down.bias");
     if (size("attention.value_length", head_dim_) != head_dim_ && !is_latent(file_))
-      file_.fail(key("attention.value_length"), "values of another size than keys are not supported");
+      file_.fail(key("attention.value_length"),
+                 "values of another size than keys are not supported; use another model");
   }
 
-  // Dtype of the matrices, if all have the same.
   const char* dtype() const {
     const auto all = [&](std::string_view type) {
       return std::ranges::all_of(
@@ -100,7 +103,7 @@ class Config {
     for (const std::string_view role : {"eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"}) {
       if (const auto id = gguf_token_id(file_, role)) ends.insert(*id);
     }
-    // Files do not name all end tokens; llama.cpp also checks the tokens' texts.
+    // llama.cpp also finds end tokens by their texts.
     std::map<std::string_view, int64_t> known;
     const std::vector<std::string_view> texts = file_.strings("tokenizer.ggml.tokens");
     for (size_t i = 0; i < texts.size(); ++i) {
@@ -115,19 +118,20 @@ class Config {
     if (!ends.empty()) json_["eos_token_id"] = ends;
   }
 
-  // Values of an F32 vector among the tensors.
   std::vector<double> floats(const char* name) const {
     const StoredTensor* tensor = file_.tensor(name);
     std::vector<double> values;
     if (tensor == nullptr) return values;
     if (tensor->dtype != "F32" || tensor->shape.size() != 1)
-      throw Error(fmt::format("{}: tensor '{}' is not a vector of F32", file_.path.string(), name));
+      throw Error(fmt::format("{}: tensor '{}' is not a vector of F32; use another conversion of the model",
+                              file_.path.string(), name));
     for (size_t i = 0; i < tensor->bytes / sizeof(float); ++i) {
       float value = 0.0F;
       std::memcpy(&value, tensor->data + i * sizeof value, sizeof value);
       if (!std::isfinite(value) || value <= 0.0F)
-        throw Error(
-            fmt::format("{}: tensor '{}' must hold finite divisors above 0", file_.path.string(), name));
+        throw Error(fmt::format(
+            "{}: tensor '{}' must hold finite divisors above 0; use another conversion of the model",
+            file_.path.string(), name));
       values.push_back(static_cast<double>(value));
     }
     return values;
@@ -136,7 +140,9 @@ class Config {
   void rope() {
     json_["rope_theta"] = number("rope.freq_base", 10000.0);
     const int64_t rotated = size("rope.dimension_count", head_dim_);
-    if (rotated > head_dim_) file_.fail(key("rope.dimension_count"), "more than the dimensions of a head");
+    if (rotated > head_dim_)
+      file_.fail(key("rope.dimension_count"),
+                 "more than the dimensions of a head; use another conversion of the model");
     if (rotated < head_dim_)
       json_["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim_);
     Json scaling = rope_scaling();
@@ -158,14 +164,16 @@ class Config {
       return scaling;
     }
     if (type != "none" && type != "linear" && type != "yarn")
-      file_.fail(key("rope.scaling.type"), type == "longrope" ? "tensor 'rope_factors_long.weight' is missing"
-                                                              : "known: none, linear, yarn, longrope");
+      file_.fail(key("rope.scaling.type"),
+                 type == "longrope"
+                     ? "tensor 'rope_factors_long.weight' is missing; use another conversion of the model"
+                     : "expected none, linear, yarn or longrope");
     if (factor == 1.0 || factor == 0.0) type = "none";
     if (!divisors.empty()) {
       if (type != "none")
         file_.fail(key("rope.scaling.type"), "conflicts with rope_freqs.weight; remove one of them");
       if (Json llama3 = llama3_scaling(divisors); !llama3.empty()) return llama3;
-      // Another scaling: divisors of the frequencies for any length.
+      // Another scaling: divisors for any length.
       return {{"rope_type", "longrope"}, {"short_factor", divisors},
               {"long_factor", divisors}, {"factor", 1.0},
               {"attention_factor", 1.0}, {"original_max_position_embeddings", context_}};
@@ -195,14 +203,16 @@ class Config {
   }
 
   void yarn(Json& scaling, std::optional<int64_t> length) {
-    if (!length) file_.fail(key("rope.scaling.original_context_length"), "yarn needs it");
+    if (!length)
+      file_.fail(key("rope.scaling.original_context_length"),
+                 "is missing for yarn; use another conversion of the model");
     scaling["original_max_position_embeddings"] = *length;
     for (const auto& [name, to] :
          {std::pair("yarn_beta_fast", "beta_fast"), std::pair("yarn_beta_slow", "beta_slow"),
           std::pair("yarn_attn_factor", "attention_factor")}) {
       if (const auto value = file_.number(key(std::string("rope.scaling.") + name))) scaling[to] = *value;
     }
-    // DeepSeek: the published models have one value for both.
+    // The published models have one value for both.
     if (const double log = number("rope.scaling.yarn_log_multiplier", 0.0); log != 0.0)
       scaling["mscale"] = scaling["mscale_all_dim"] = std::round(log * 1e7) / 1e6;
   }
@@ -212,7 +222,7 @@ class Config {
     const std::string pattern = key("attention.sliding_window_pattern");
     const auto found = file_.metadata.find(pattern);
     const std::vector<int64_t> given = file_.integers(pattern);
-    if (window == 0) return;  // no layer has a window
+    if (window == 0) return;
     json_["sliding_window"] = window;
     if (found == file_.metadata.end()) return;
     if (found->second.array && std::ssize(given) < n_layers_)
@@ -254,7 +264,7 @@ nlohmann::json gguf_config(const GgufFile& file) { return Config(file).run(); }
 
 std::string gguf_architecture(const GgufFile& file) {
   const auto arch = file.string("general.architecture");
-  if (!arch) file.fail("general.architecture", "is missing; not a model file");
+  if (!arch) file.fail("general.architecture", "is missing; give the file of a model");
   return std::string(arch->substr(0, 60));
 }
 
@@ -279,13 +289,15 @@ int64_t gguf_size(const GgufFile& file, const std::string& key, std::optional<in
   constexpr int64_t kMost = INT32_MAX;
   const std::vector<int64_t> values = file.integers(key);
   if (!file.has(key) && missing) return *missing;
-  if (values.empty()) file.fail(key, "is missing; the model needs it");
+  if (values.empty()) file.fail(key, "is missing; use another conversion of the model");
   for (const int64_t value : values) {
-    if (value != values.front()) file.fail(key, "differs between layers; not supported");
+    if (value != values.front())
+      file.fail(key, "different values per layer are not supported; use another model");
   }
   const int64_t least = missing == 0 ? 0 : 1;
   if (values.front() < least || values.front() > kMost)
-    file.fail(key, fmt::format("{} is not a valid size", values.front()));
+    file.fail(key,
+              fmt::format("{} is not a valid size; use another conversion of the model", values.front()));
   return values.front();
 }
 

@@ -29,7 +29,7 @@ T load(const std::byte* at) {
   return value;
 }
 
-// Element of a number's kind as T (int64_t or double); nothing if T cannot hold the value.
+// nullopt: T (int64_t or double) cannot hold the value.
 template <class T>
 std::optional<T> element(const GgufValue& value, uint64_t index) {
   using enum GgufKind;
@@ -49,7 +49,6 @@ std::optional<T> element(const GgufValue& value, uint64_t index) {
   return raw > INT64_MAX ? std::nullopt : std::optional(static_cast<T>(raw));
 }
 
-// Parses a file from its beginning.
 class Reader {
  public:
   Reader(std::span<const std::byte> bytes, const std::filesystem::path& path) : bytes_(bytes) {
@@ -92,7 +91,8 @@ class Reader {
     const std::string name = file_.path.string();
     refuse_lfs_pointer({reinterpret_cast<const char*>(bytes_.data()), std::min(bytes_.size(), kTextHead)},
                        name);
-    if (number<uint32_t>("its header") != 0x46554747) throw Error(name + ": not a GGUF file");
+    if (number<uint32_t>("its header") != 0x46554747)
+      throw Error(name + ": not a GGUF file; check the path, or download it again");
     const auto version = number<uint32_t>("its header");
     if ((version & 0xFFFF) == 0) throw Error(name + ": a big-endian GGUF; use a little-endian one");
     if (version != 2 && version != 3)
@@ -130,7 +130,7 @@ class Reader {
     }
     value.data = bytes_.data() + at_;
     const size_t each = kKindBytes[static_cast<size_t>(value.kind)];
-    // A string takes at least the 8 bytes of its length.
+    // A string takes at least 8 bytes, its length.
     if (value.count > left() / std::max<uint64_t>(each, each == 0 ? 8 : 1))
       fail(fmt::format("{} claims {} values, but {} bytes are left", where, value.count, left()));
     if (each == 0) {
@@ -147,7 +147,9 @@ class Reader {
   uint64_t alignment() const {
     const int64_t given = file_.integer("general.alignment").value_or(32);
     if (given < 1 || given > kMaxAlignment || !std::has_single_bit(static_cast<uint64_t>(given)))
-      file_.fail("general.alignment", fmt::format("{} is not a power of two up to {}", given, kMaxAlignment));
+      file_.fail("general.alignment",
+                 fmt::format("{} is not a power of two up to {}; the file is damaged, download it again",
+                             given, kMaxAlignment));
     return static_cast<uint64_t>(given);
   }
 
@@ -220,7 +222,6 @@ class Reader {
   std::vector<uint64_t> offsets_;
 };
 
-// Values of a key as T; empty without the key.
 template <class T>
 std::vector<T> values_of(const GgufFile& file, std::string_view key, const char* expected) {
   file.asked.emplace(key);
@@ -236,7 +237,6 @@ std::vector<T> values_of(const GgufFile& file, std::string_view key, const char*
   return values;
 }
 
-// Value of a key, which must not be an array.
 const GgufValue* single(const GgufFile& file, std::string_view key) {
   file.asked.emplace(key);
   const auto found = file.metadata.find(key);
@@ -255,7 +255,7 @@ std::optional<double> GgufFile::number(std::string_view key) const {
   const GgufValue* value = single(*this, key);
   if (value == nullptr) return std::nullopt;
   const double number = numbers(key).front();
-  // Shortest decimal of the float, as in the converted file: 1e-05, not 9.999999747378752e-06.
+  // Shortest decimal of the float: 1e-05, not 9.999999747378752e-06.
   return value->kind == GgufKind::kF32 ? std::stod(fmt::format("{}", static_cast<float>(number))) : number;
 }
 

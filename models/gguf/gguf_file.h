@@ -12,10 +12,9 @@
 
 #include "models/tensors.h"
 
-// llama.cpp's model file (ggml-org/ggml, docs/gguf.md): metadata by dotted keys, tensors and their data.
+// GGUF: ggml-org/ggml, docs/gguf.md.
 namespace lariat {
 
-// Types of metadata.
 enum class GgufKind : uint32_t {
   kU8,
   kI8,
@@ -32,7 +31,6 @@ enum class GgufKind : uint32_t {
   kF64
 };
 
-// A metadata value, which points into the file.
 struct GgufValue {
   GgufKind kind;  // of an array: type of its elements
   bool array = false;
@@ -40,17 +38,17 @@ struct GgufValue {
   const std::byte* data = nullptr;
 };
 
-// A parsed file; all contents point into the parsed bytes.
+// All contents point into the parsed bytes.
 struct GgufFile {
   std::filesystem::path path;
   std::map<std::string, GgufValue, std::less<>> metadata;
-  std::vector<StoredTensor> tensors;  // by GGUF's names; shapes are [rows, columns] as in safetensors
+  std::vector<StoredTensor> tensors;  // by GGUF's names
 
-  mutable std::set<std::string, std::less<>> asked;  // keys requested so far
+  mutable std::set<std::string, std::less<>> asked;  // keys read so far
 
   bool has(std::string_view key) const { return asked.emplace(key), metadata.contains(key); }
-  // Value of a key; nothing without the key. Throws Error naming file and key for another kind. Integers may
-  // have any width, numbers may be integers, booleans may be 1 or 0.
+  // Return nullopt without the key. Throw Error for another kind. Integers may have any width, numbers may be
+  // integers, booleans may be 1 or 0.
   std::optional<int64_t> integer(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::optional<bool> boolean(std::string_view key) const;
@@ -67,7 +65,7 @@ struct GgufFile {
 bool is_gguf(const std::filesystem::path& path);  // by file extension or first bytes
 
 // Parses an untrusted file: counts, lengths, types, shapes, offsets and overlaps are checked before any
-// allocation. Throws Error naming `path`, problem and remedy.
+// allocation. Throws Error.
 GgufFile parse_gguf(std::span<const std::byte> bytes, const std::filesystem::path& path);
 
 }  // namespace lariat

@@ -5,14 +5,13 @@
 #include "models/gguf/gguf_model.h"
 #include "models/text/unicode.h"
 
-// Metadata keys: llama.cpp, src/llama-arch.cpp.
 namespace lariat {
 namespace {
 
 using Json = nlohmann::json;
 
-// Hugging Face keys, each followed by the GGUF key of the same setting (without the architecture). An unread
-// GGUF key is added under its first Hugging Face name: a family reads it, or the gate refuses it.
+// Hugging Face keys, each followed by the GGUF key without the architecture (llama.cpp, src/llama-arch.cpp).
+// An unread GGUF key gets its first Hugging Face name: a family reads it, or the gate refuses it.
 constexpr std::string_view kKeys =
     "is_causal attention.causal alibi attention.max_alibi_bias attention_out_multiplier "
     "attention.output_scale llama_4_scaling_beta attention.temperature_scale num_kv_shared_layers "
@@ -45,7 +44,7 @@ constexpr std::string_view kKeys =
     "tokenizer.ggml.add_bos_token add_eos_token tokenizer.ggml.add_eos_token chat_template "
     "tokenizer.chat_template scoring_func expert_gating_func";
 
-// The other word of the first pair whose word `side` (0, 1) fits; empty: none.
+// Returns the other word of the first pair whose word `side` (0, 1) fits; empty: none.
 std::string_view partner(std::string_view pairs, size_t side, const auto& fits) {
   const auto words = split(pairs, ' ');
   for (size_t i = 0; i + 1 < words.size(); i += 2) {
@@ -54,7 +53,7 @@ std::string_view partner(std::string_view pairs, size_t side, const auto& fits) 
   return {};
 }
 
-// A key's value; for an array, only the number of values.
+// An array becomes its number of values.
 Json value_of(const GgufFile& file, const std::string& key, const GgufValue& value) {
   if (value.array) return fmt::format("{} values", value.count);
   if (value.kind == GgufKind::kString) return valid_utf8(*file.string(key));

@@ -7,14 +7,14 @@
 #include "models/io/json_fields.h"
 #include "models/quantization/gguf_blocks.h"
 
-// Tensor names: llama.cpp, src/llama-arch.cpp and gguf-py/gguf/tensor_mapping.py.
+// llama.cpp: src/llama-arch.cpp and gguf-py/gguf/tensor_mapping.py.
 namespace lariat {
 namespace {
 
 constexpr std::pair<std::string_view, std::string_view> kModel[] = {
     {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
 
-// Parts of a layer in most families: GGUF's name, then Hugging Face's, in which {} is an expert's index.
+// GGUF's name of a part of a layer, then Hugging Face's; {} is an expert's index.
 constexpr std::string_view kLayer =
     "attn_norm input_layernorm attn_q self_attn.q_proj attn_k self_attn.k_proj attn_v self_attn.v_proj "
     "attn_output self_attn.o_proj attn_q_norm self_attn.q_norm attn_k_norm self_attn.k_norm "
@@ -32,8 +32,8 @@ bool is_digits(std::string_view text) {
   return !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Rows (elements of a vector) of heads of n: llama.cpp pairs neighbours, transformers pairs halves, so that
-// row h n / 2 + p of a head is the file's row 2p + h.
+// Reorders rows (elements) of heads of n: llama.cpp pairs neighbours, transformers halves: row h n / 2 + p of
+// a head is the file's row 2p + h.
 std::shared_ptr<const HostWeight> pair_halves(const StoredTensor& tensor, int64_t n) {
   const auto row_of = [n, half = n / 2](int64_t r) { return r - r % n + 2 * (r % n % half) + r % n / half; };
   const int64_t rows = tensor.rows().m.rows;
@@ -42,7 +42,6 @@ std::shared_ptr<const HostWeight> pair_halves(const StoredTensor& tensor, int64_
                                                 : rows_of(tensor, rows, row_of));
 }
 
-// Converts each tensor of the file to one or more tensors of the model.
 class Renamer {
  public:
   explicit Renamer(const GgufFile& file) : file_(file), family_(gguf_family(file)) {}
@@ -55,7 +54,6 @@ class Renamer {
   }
 
  private:
-  // Hugging Face's name of a part of a layer; "": none.
   std::string_view find(std::string_view part) const {
     for (const std::string_view names : {family_.gguf.names, kLayer}) {
       const auto words = split(names, ' ');
@@ -73,14 +71,14 @@ class Renamer {
     tensor.reader = gguf_codes(tensor);
     tensor.quantized = tensor.reader != nullptr;
     if (pair_rows > 0) tensor.reader = pair_halves(tensor, pair_rows);
-    // Gemma's converter adds the norms' 1 to their weights (transformers keeps it separate).
+    // Gemma's converter adds the norms' 1 to their weights.
     if (plus_one && tensor.shape.size() == 1)
       tensor.reader = std::make_shared<const HostWeight>(elements_of(
           tensor, tensor.shape[0], [](int64_t i) { return i; }, -1.0F));
     out_.push_back(std::move(tensor));
   }
 
-  // q and k: in some families, llama.cpp's converter orders their rows by pairs.
+  // In some families, the converter orders rows of q and k by pairs.
   void add_projection(StoredTensor tensor, std::string_view part, std::string name) {
     const bool rotated = part == "attn_q" || part == "attn_k";
     int64_t pair_rows = 0;
@@ -88,18 +86,19 @@ class Renamer {
       pair_rows = gguf_head_dim(file_);
       const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
       if (pair_rows % 2 != 0 || rows % pair_rows != 0) {
-        throw Error(fmt::format("{}: tensor '{}' has {} rows, not heads of {}", file_.path.string(),
-                                tensor.name, rows, pair_rows));
+        throw Error(
+            fmt::format("{}: tensor '{}' has {} rows, not heads of {}; use another conversion of the model",
+                        file_.path.string(), tensor.name, rows, pair_rows));
       }
     }
     add(std::move(tensor), std::move(name), pair_rows);
   }
 
-  // Consecutive rows of a tensor that become a separate tensor.
+  // Consecutive rows that become a separate tensor.
   struct Part {
     std::string_view gguf;
     int64_t rows;
-    std::string expert = "";  // index
+    std::string expert = "";
   };
   void add_parts(const StoredTensor& tensor, const std::string& layer, const std::string& suffix,
                  const std::vector<Part>& parts) {
@@ -139,15 +138,15 @@ class Renamer {
     if (parts[2] == "ffn_gate_up_exps") return split_experts(tensor, layer, suffix);
     const std::string_view hf = find(parts[2]);
     if (hf.empty()) return add(tensor, name);
-    if (const size_t at = hf.find("{}."); at != std::string_view::npos)  // all experts
+    if (const size_t at = hf.find("{}."); at != std::string_view::npos)
       return add(tensor, layer + std::string(hf).erase(at, 3) + suffix);
     StoredTensor own = tensor;
-    // A tensor per head becomes one matrix with all rows.
+    // A tensor per head becomes one matrix.
     if (own.shape.size() == 3) own.shape = {own.shape[0] * own.shape[1], own.shape[2]};
     add_projection(std::move(own), parts[2], layer + std::string(hf) + suffix);
   }
 
-  // Names in Mixtral's first files: blk.0.ffn_gate.3.weight.
+  // Mixtral's first files: blk.0.ffn_gate.3.weight.
   void rename_expert(const StoredTensor& tensor, const std::string& layer, std::string_view part,
                      std::string_view index, const std::string& suffix) {
     const std::string_view hf = find(std::string(part) + "_exps");

@@ -10,7 +10,7 @@
 #include "models/text/pipeline.h"
 #include "models/text/unicode.h"
 
-// llama.cpp: src/llama-vocab.cpp; conversion of tokenizers: conversion/base.py.
+// llama.cpp: src/llama-vocab.cpp, conversion/base.py.
 namespace lariat {
 namespace {
 
@@ -18,8 +18,7 @@ using Json = nlohmann::json;
 
 enum TokenType : int64_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
-// Pre-tokenizers by tokenizer.ggml.pre: patterns applied in turn, each to the parts left by the previous one.
-// The patterns equal the published tokenizer.json files'.
+// Pre-tokenizers by tokenizer.ggml.pre: patterns of the published tokenizer.json files, applied in turn.
 struct Words {
   std::string_view names;
   std::vector<std::string> patterns;
@@ -37,7 +36,6 @@ std::vector<Words> all_words() {
   const std::string lower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
   const std::string slashed = R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*)" + spaces;
   const std::string cjk = "[\u0800-\u9FA5\uAC00-\uD7FF]+";
-  // Explicit list of DeepSeek's letters.
   const std::string letters =
       "(?:(?![\u0560-\u0588\u10C7-\u10FF\u1C80-\u1C88\u2D00-\u2D2D\uA790-\uA7FA\uAB30-\uAB68"
       "\U00010570-\U000105BC\U00016E40-\U00016E7F\U0001D400-\U0001D7CB\U0001DF00-\U0001DF1E])"
@@ -80,24 +78,26 @@ const Words& words_of(const GgufFile& file) {
 
 struct Vocabulary {
   std::vector<std::string_view> tokens;
-  std::vector<int64_t> types;  // one per token
+  std::vector<int64_t> types;
 };
 
 Vocabulary read_vocabulary(const GgufFile& file) {
   Vocabulary v{file.strings("tokenizer.ggml.tokens"), file.integers("tokenizer.ggml.token_type")};
-  if (v.tokens.empty()) file.fail("tokenizer.ggml.tokens", "is missing or empty");
+  if (v.tokens.empty())
+    file.fail("tokenizer.ggml.tokens", "is missing or empty; use another conversion of the model");
   if (v.types.empty()) v.types.assign(v.tokens.size(), kNormal);
   if (v.types.size() != v.tokens.size())
     file.fail("tokenizer.ggml.token_type",
-              fmt::format("has {} entries for {} tokens", v.types.size(), v.tokens.size()));
+              fmt::format("has {} entries for {} tokens; use another conversion of the model", v.types.size(),
+                          v.tokens.size()));
   for (size_t i = 0; i < v.tokens.size(); ++i) {
     if (gguf_ends_text(v.tokens[i])) v.types[i] = kControl;
   }
   return v;
 }
 
-// Adds the tokens that are found before pre-tokenization. llama.cpp decides by the model's name whether they
-// strip the white space after them.
+// Adds the tokens found before pre-tokenization. llama.cpp decides by the model's name whether they strip the
+// white space after them.
 void add_markers(const GgufFile& file, const Vocabulary& v, tok::Pipeline& pipeline) {
   std::string name(file.string("general.name").value_or(""));
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -123,13 +123,12 @@ std::string_view model_of(const GgufFile& file) {
 
 bool has_sentencepiece(const GgufFile& file) { return model_of(file) == "llama"; }
 
-// True if every text begins with BOS.
 bool adds_bos(const GgufFile& file) {
   const bool missing = has_sentencepiece(file) || words_of(file).adds_bos;
   return file.boolean("tokenizer.ggml.add_bos_token").value_or(missing) && gguf_token_id(file, "bos");
 }
 
-// A field of a protobuf message (protobuf.dev/programming-guides/encoding): a number or bytes.
+// Writes a protobuf field (protobuf.dev/programming-guides/encoding): a number or bytes.
 void put_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
@@ -165,9 +164,12 @@ void read_bpe(const GgufFile& file, const Vocabulary& v, tok::Pipeline& pipeline
   spec.vocab.reserve(v.tokens.size());
   for (const std::string_view token : v.tokens) {
     if (token.size() > tok::kMaxTokenBytes)
-      file.fail(kTokens, fmt::format("a token of {} bytes", token.size()));
+      file.fail(kTokens, fmt::format("a token of {} bytes is too long; use another conversion of the model",
+                                     token.size()));
     if (!spec.vocab.emplace(valid_utf8(token), static_cast<int32_t>(spec.vocab.size())).second)
-      file.fail(kTokens, fmt::format("the token '{:.60}' is listed twice", token));
+      file.fail(
+          kTokens,
+          fmt::format("the token '{:.60}' is listed twice; use another conversion of the model", token));
   }
   const std::vector<std::string_view> merges = file.strings(kMerges);
   spec.merges.reserve(merges.size());
@@ -179,14 +181,15 @@ void read_bpe(const GgufFile& file, const Vocabulary& v, tok::Pipeline& pipeline
   if (adds_bos(file)) pipeline.template_prefix = {static_cast<int32_t>(*gguf_token_id(file, "bos"))};
 }
 
-// The serialized SentencePiece model, as libsentencepiece loads it. Field numbers: sentencepiece_model.proto.
+// Model for libsentencepiece. Field numbers: sentencepiece_model.proto.
 std::string sentencepiece_model(const GgufFile& file, const Vocabulary& v) {
   const std::vector<double> scores = file.numbers("tokenizer.ggml.scores");
   if (scores.size() != v.tokens.size()) {
     file.fail("tokenizer.ggml.scores",
-              fmt::format("has {} entries for {} tokens", scores.size(), v.tokens.size()));
+              fmt::format("has {} entries for {} tokens; use another conversion of the model", scores.size(),
+                          v.tokens.size()));
   }
-  // SentencePiece needs an unknown token; Gemma 3's files mark theirs as a control token.
+  // SentencePiece needs an unknown token; Gemma 3's files mark theirs as control.
   const std::optional<int64_t> unknown = gguf_token_id(file, "unknown");
   const auto n_bytes = std::ranges::count(v.types, kByte);
   std::string out, trainer, normalizer;

@@ -35,7 +35,6 @@ AtomicFile::AtomicFile(std::filesystem::path file) : file_(std::move(file)), tar
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     fd_ = ::open(file_.c_str(), O_WRONLY | O_CLOEXEC);
   } else {
-    // A symbolic link is kept: its target is replaced.
     const std::filesystem::path real = std::filesystem::weakly_canonical(file_, ec);
     if (!ec) target_ = real;
     open_temporary();
@@ -51,16 +50,14 @@ void AtomicFile::open_temporary() {
   struct stat old {};
   const bool replaces = ::stat(target_.c_str(), &old) == 0;
   const mode_t mode = replaces ? old.st_mode & 0777 : 0666;
-  // In containers all runs may have one process number. An existing temporary file is kept: a process in
-  // another container may still write it.
+  // In containers all runs may have one process number: another process may still write an existing file.
   for (int i = 0; i < kMaxLeftBehind; ++i) {
     temporary_ = target_;
     temporary_ += ".tmp" + std::to_string(::getpid()) + (i > 0 ? "." + std::to_string(i) : "");
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd_ >= 0 || errno != EEXIST) break;
   }
-  // Restores the bits that the umask removed. A failure on a file system without modes is harmless: open()
-  // gave no more than the old bits.
+  // Restores the bits that the umask removed. Failure is harmless: open() gave no more than the old bits.
   if (fd_ >= 0 && replaces) static_cast<void>(::fchmod(fd_, mode));
 }
 

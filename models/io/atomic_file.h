@@ -2,16 +2,15 @@
 #include <filesystem>
 #include <string_view>
 
-// Writing files.
 namespace lariat {
 
-// Writes all of `content` to a descriptor. Returns 0, or the errno of a failure (EIO without a reason).
+// Returns 0, or the errno of a failure (EIO without a reason).
 int write_all(int fd, std::string_view content);
 
-// A file that appears whole or not at all: data go to a temporary file next to it (NAME.tmp<process>), which
-// commit() renames. Without commit() the old file stays; after a signal, so does the temporary file. A
-// replaced file keeps its permissions; a new file follows the umask. A symbolic link to a file stays, a
-// dangling one is replaced. Pipes and devices are written directly. Throws Error naming the file.
+// A file that appears whole or not at all: commit() renames a temporary file (NAME.tmp<process>). Without
+// commit() the old file stays; after a signal, so does the temporary file. A replaced file keeps its
+// permissions; a new file follows the umask. A symbolic link to a file stays, a dangling one is replaced.
+// Pipes and devices are written directly. Throws Error.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path file);
@@ -20,7 +19,7 @@ class AtomicFile {
   ~AtomicFile();  // without commit(): removes the written data
 
   void write(std::string_view bytes);
-  // durable: returns after all data are on the disk, so that a power failure cannot leave an empty file.
+  // durable: waits for the disk: a power failure cannot leave an empty file.
   void commit(bool durable = false);
 
  private:
@@ -32,10 +31,9 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-// Writes a whole file or keeps the old one.
 void write_file_atomically(const std::filesystem::path& file, std::string_view content);
 
-// Throws Error if the file cannot be written (a folder, no such folder, no permission), before long work.
+// Throws Error if the file cannot be written; called before long work.
 void check_writable(const std::filesystem::path& file);
 
 }  // namespace lariat

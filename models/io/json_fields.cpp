@@ -38,8 +38,7 @@ std::optional<double> number_in(const Json& value, double lo, double hi) {
 std::string range(int64_t lo, int64_t hi) { return fmt::format("an integer from {} to {}", lo, hi); }
 std::string range(double lo, double hi) { return fmt::format("a number from {:.10g} to {:.10g}", lo, hi); }
 
-// Quotes NaN, Infinity and numbers beyond a double, which Python writes: an error for a caller that wants a
-// number, harmless under an unread key.
+// Quotes NaN, Infinity and numbers beyond a double, which Python writes: only reading a number fails.
 std::string with_quoted_infinities(std::string_view text) {
   std::string out;
   bool in_string = false;
@@ -141,7 +140,6 @@ void JsonFields::fail(std::string_view key, const std::string& what) const {
   throw Error(message(key, what));
 }
 
-// `convert` returns nullopt for a value that is not `expected`.
 template <class T, class Convert>
 std::optional<T> JsonFields::read(std::string_view key, const Convert& convert,
                                   const std::string& expected) const {
@@ -200,7 +198,8 @@ std::optional<std::vector<std::string>> JsonFields::strings(std::string_view key
   if (items == nullptr) return std::nullopt;
   std::vector<std::string> strings;
   for (const Json& item : *items) {
-    if (!item.is_string()) fail(key, fmt::format("item {} is not a string", strings.size()));
+    if (!item.is_string())
+      fail(key, fmt::format("item {} is not a string; expected strings", strings.size()));
     strings.push_back(item.get<std::string>());
   }
   return strings;

@@ -14,30 +14,29 @@ namespace lariat {
 
 inline constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 
-// Reads a JSON object without repeated keys, of at most kMaxConfigBytes. Throws Error naming the file.
+// Reads a JSON object of at most kMaxConfigBytes. Throws Error.
 nlohmann::json read_json_object(const std::filesystem::path& file);
 
-// Parses such a text in memory; errors name `name`. NaN, Infinity and numbers beyond a double become strings.
+// Parses the text of a file `name`. NaN, Infinity and numbers beyond a double become strings.
 nlohmann::json parse_json_object(std::string_view text, const std::string& name);
 
-// False for null, false, 0 and an empty list, object or string, which mostly mean the same as a missing key.
+// False for null, false, 0 and an empty list, object or string, which mostly mean a missing key.
 bool is_set(const nlohmann::json* value);
 
-// True if `names`, separated by spaces, contains `name`: for lists of keys.
+// True if `names`, separated by spaces, contains `name`.
 bool has_name(std::string_view names, std::string_view name);
-// The same, where * at the beginning or end of a name matches anything.
+// Like has_name, where * at the beginning or end matches anything.
 bool has_match(std::string_view names, std::string_view name);
 
-// Parts of `text` between the separators, at least one; they point into `text`.
+// Returns at least one part; the parts point into `text`.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-// Members of one JSON object of an untrusted file. A missing or null key reads as nullopt, or is an Error if
-// required. A value of the wrong type or outside [lo, hi] is an Error of one line naming file and key. The
-// object records which keys were read, so that a reader can report ignored keys; copies share the record.
+// Members of a JSON object of an untrusted file. A missing or null key reads as nullopt, or is an Error if
+// required. A wrong type or a value outside [lo, hi] is an Error. Copies share the record of read keys.
 class JsonFields {
  public:
   // Error line about the member `path` ("rope_scaling.factor", "decoder.decoders[3].type"; "": the object
-  // itself) of `file`; value: nullptr if missing.
+  // itself); value: nullptr if missing.
   using Wording = std::function<std::string(const std::string& file, const std::string& path,
                                             const nlohmann::json* value, const std::string& what)>;
   // FILE: "PATH" is VALUE; WHAT
@@ -47,8 +46,7 @@ class JsonFields {
   static std::string with_key(const std::string& file, const std::string& path, const nlohmann::json* value,
                               const std::string& what);
 
-  // `object` must outlive this. prefix: path in the file, "rope_scaling." or "". Throws Error for other
-  // types.
+  // `object` must outlive this. prefix: "rope_scaling." or "". Throws Error for other types.
   JsonFields(const nlohmann::json& object, std::string file, std::string prefix = "",
              Wording wording = with_value);
 
@@ -63,12 +61,12 @@ class JsonFields {
   std::optional<std::string> string(std::string_view key) const;
   std::optional<std::vector<double>> numbers(std::string_view key, double lo, double hi) const;
   std::optional<std::vector<std::string>> strings(std::string_view key) const;
-  // One integer or a list, as in eos_token_id.
+  // One integer or a list.
   std::optional<std::vector<int64_t>> integers(std::string_view key, int64_t lo, int64_t hi) const;
   std::optional<JsonFields> object(std::string_view key) const;
   std::optional<std::vector<JsonFields>> objects(std::string_view key) const;  // a list of objects
 
-  // Required keys: throw Error if missing.
+  // Throw Error if missing.
   int64_t need_integer(std::string_view key, int64_t lo, int64_t hi) const {
     return need(key, integer(key, lo, hi), "an integer");
   }
@@ -83,13 +81,12 @@ class JsonFields {
   }
 
   std::vector<std::string> keys() const;
-  // Keys that were not read so far, in the object's order.
   std::vector<std::string> unread_keys() const;
   bool holds_object(std::string_view key) const;  // does not mark the key as read
   const std::string& file() const { return file_; }
   std::string path(std::string_view key) const { return prefix_ + std::string(key); }
 
-  // Error line in the wording of this object's file; fail() throws it.
+  // Error line in this file's wording; fail() throws it.
   std::string message(std::string_view key, const std::string& what) const;
   [[noreturn]] void fail(std::string_view key, const std::string& what) const;
 

@@ -17,12 +17,12 @@ constexpr int kMaxJsonDepth = 64;
 constexpr size_t kMaxKeys = size_t{1} << 21, kMaxValues = size_t{1} << 23;
 constexpr size_t kMaxOrderedKeys = 128;  // per object
 
-// nlohmann's parser destroys deep values recursively and needs 16 to 100 bytes per value: depth and number
-// are bounded first. Returns the number of keys if the text is JSON (colons outside strings), and in `most`
-// the largest number in one object.
+// Bounds depth and number of values: nlohmann's parser destroys deep values recursively and needs 16 to 100
+// bytes per value. Returns the number of keys (colons outside strings). most: the largest number in one
+// object.
 size_t check_outline(std::string_view text, const std::string& name, size_t* most = nullptr) {
   size_t keys = 0, commas = 0;
-  size_t keys_of[kMaxJsonDepth + 1] = {};  // by depth
+  size_t keys_of[kMaxJsonDepth + 1] = {};
   int depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -36,7 +36,7 @@ size_t check_outline(std::string_view text, const std::string& name, size_t* mos
       in_string = true;
     } else if (c == '[' || c == '{') {
       if (++depth > kMaxJsonDepth) {
-        throw Error(fmt::format("{}: JSON nested deeper than {} levels; not a checkpoint's file", name,
+        throw Error(fmt::format("{}: JSON nested deeper than {} levels, more than any checkpoint has", name,
                                 kMaxJsonDepth));
       }
       if (depth > 0) keys_of[depth] = 0;
@@ -65,7 +65,6 @@ size_t count_members(const Json& value) {
   return count;
 }
 
-// Throws Error naming the repeated key of a valid JSON text.
 [[noreturn]] void name_repeated_key(std::string_view text, const std::string& name) {
   std::vector<std::set<std::string>> open;
   const auto watch = [&](int /*depth*/, nlohmann::json::parse_event_t event, nlohmann::json& value) {
@@ -88,14 +87,14 @@ Json parse(std::string_view text, const std::string& name, size_t keys) {
     value = Json::parse(text);
   } catch (const nlohmann::json::exception& e) {
     std::string what = e.what();
-    // nlohmann prefixes "[json.exception.parse_error.101] "; only the sentence after it helps.
+    // Drops nlohmann's prefix "[json.exception.parse_error.101] ".
     if (const size_t end = what.find("] "); end != std::string::npos) what.erase(0, end + 2);
     for (char& c : what) {
       if (c == '\n' || c == '\r') c = ' ';
     }
     throw Error(fmt::format("{}: not valid JSON ({})", name, what.substr(0, 200)));
   }
-  // The parser keeps one of two equal keys: members are then missing.
+  // The parser keeps one of two equal keys.
   if (count_members(value) != keys) name_repeated_key(text, name);
   return value;
 }

@@ -22,11 +22,11 @@
 namespace lariat {
 namespace {
 
-// Mappings that a signal handler may read: plain memory, published by `begin`.
+// Read by a signal handler: plain memory, published by `begin`.
 struct Mapping {
   std::atomic<const char*> begin{nullptr};
   size_t bytes = 0;
-  char* message = nullptr;  // the whole line, from strdup
+  char* message = nullptr;  // a line from strdup
 };
 
 Mapping g_mappings[1024];
@@ -40,7 +40,7 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
     const char* begin = mapping.begin.load(std::memory_order_acquire);
     if (begin == nullptr || address < begin || address >= begin + mapping.bytes) continue;
     const ssize_t written = ::write(STDERR_FILENO, mapping.message, std::strlen(mapping.message));
-    static_cast<void>(written);  // a failure cannot be reported
+    static_cast<void>(written);
     ::_exit(1);
   }
   std::signal(signal, SIG_DFL);  // no mapping's address: the repeated read ends the program
@@ -72,7 +72,6 @@ void unregister_mapping(const void* data) {
   }
 }
 
-// Page size of mappings.
 size_t page_bytes() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
@@ -94,11 +93,11 @@ MappedFile::MappedFile(const std::filesystem::path& file, Access access) {
   struct stat status {};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(fd);
-    throw Error(file.string() + ": is not a regular file");
+    throw Error(file.string() + ": is not a regular file; save it as a regular file");
   }
   size_ = static_cast<size_t>(status.st_size);
   if (size_ > 0) {
-    // NORESERVE: a private mapping takes memory only for written pages, rarely for all.
+    // NORESERVE: a private mapping takes memory only for written pages.
     const bool own = access == Access::kPrivate;
     void* mapped = ::mmap(nullptr, size_, own ? PROT_READ | PROT_WRITE : PROT_READ,
                           own ? MAP_PRIVATE | MAP_NORESERVE : MAP_PRIVATE, fd, 0);
@@ -134,7 +133,7 @@ void MappedFile::populate(size_t begin, size_t end, const std::function<void(siz
   const size_t page = page_bytes();
   for (size_t start = begin; start < end; start += kStep) {
     const size_t stop = std::min(end, start + kStep);
-    // Requests the next step before waiting for this one: the disk never idles.
+    // Requests the next step before waiting for this one.
     const size_t first = start / page * page;
     ::madvise(const_cast<std::byte*>(data_) + first, std::min(end - first, 2 * kStep), MADV_WILLNEED);
     for (size_t at = start; at < stop; at += page) {

@@ -7,8 +7,8 @@
 
 namespace lariat {
 
-// Memory mapping of a whole file, read-only or, with kPrivate, copy-on-write: written pages stay in this
-// mapping and never reach the file. Throws Error naming the file on failure.
+// Maps a whole file, read-only or, with kPrivate, copy-on-write: written pages never reach the file. Throws
+// Error.
 class MappedFile {
  public:
   enum class Access : uint8_t { kRead, kPrivate };
@@ -23,12 +23,11 @@ class MappedFile {
   std::byte* writable_data() const { return const_cast<std::byte*>(data_); }  // kPrivate only
   size_t size() const { return size_; }
 
-  // Loads bytes [begin, end) into memory, calling progress(bytes so far) repeatedly.
+  // Loads bytes [begin, end) into memory; calls progress(bytes so far).
   void populate(size_t begin, size_t end, const std::function<void(size_t)>& progress) const;
-  // Asks the system to start reading, and returns. Of a large file Linux reads only the beginning ahead,
-  // limited by the disk's read-ahead.
+  // Asks the system to start reading. Of a large file Linux reads only the disk's read-ahead.
   void prefetch() const;
-  // Releases the memory of whole pages in [begin, end): later reads read the file, written bytes are lost.
+  // Releases whole pages in [begin, end): later reads read the file, written bytes are lost.
   void give_back(size_t begin, size_t end) const;
 
  private:
@@ -36,10 +35,9 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Reading a mapped file raises SIGBUS if the file was truncated or its disk fails. After this call, SIGBUS in
-// a MappedFile created since ends the program with exit code 1 and one line on stderr, which `line` makes
-// from an error naming the file. Written files stay intact: they are written whole or line by line. Any other
-// SIGBUS ends the program as before. (The handler names only the first thousand mappings.)
+// After this call, SIGBUS in a MappedFile created since (at most 1,024; the file was truncated, or its disk
+// failed) ends the program with exit code 1 and one line on stderr, which `line` makes from an error naming
+// the file. Another SIGBUS ends the program as before.
 void install_mapping_fault_handler(std::string (*line)(const std::string& error));
 
 }  // namespace lariat

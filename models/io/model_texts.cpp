@@ -35,13 +35,15 @@ bool ModelTexts::has(std::string_view name) const {
 std::string ModelTexts::read(std::string_view name, uint64_t max_bytes) const {
   if (!makers_) return read_file(file(name), max_bytes);
   const auto maker = makers_->find(name);
-  if (maker == makers_->end()) throw Error(fmt::format("{}: holds no {}", path_.string(), name));
+  if (maker == makers_->end())
+    throw Error(fmt::format("{}: holds no {}; use another conversion of the model", path_.string(), name));
   const Made made = maker->second();
   const auto* json = std::get_if<nlohmann::json>(&made);
   std::string text = json != nullptr ? json->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
                                      : std::get<std::string>(made);
   if (text.size() > max_bytes)
-    throw Error(fmt::format("{}: its {} has more than {} bytes", path_.string(), name, max_bytes));
+    throw Error(fmt::format("{}: its {} has more than {} bytes; use another conversion of the model",
+                            path_.string(), name, max_bytes));
   return text;
 }
 

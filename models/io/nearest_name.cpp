@@ -13,7 +13,7 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// Damerau-Levenshtein distance: wrong, missing, extra and swapped letters.
+// Damerau-Levenshtein distance.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -39,7 +39,7 @@ std::string nearest_name(std::string_view typed, std::span<const std::string> kn
   std::string nearest;
   const std::string_view ending =
       std::string_view(word).substr(std::min(word.find_first_not_of('-'), word.size()));
-  // A mere prefix or suffix counts as one wrong letter; of two, the shorter rest wins.
+  // A prefix or suffix counts as one wrong letter; of two, the shorter rest wins.
   std::pair least(word.size() / 3 + 1, size_t{0});
   for (const std::string& name : known) {
     const std::string other = lower(name);

@@ -5,8 +5,8 @@
 
 namespace lariat {
 
-// Finds the name in `known` that a misspelt `typed` meant: with a common prefix or suffix, else with the
-// fewest wrong letters, ignoring case. "": no name is near.
+// Finds the name that a misspelt `typed` meant: with a common prefix or suffix, else with the fewest wrong
+// letters, ignoring case. "": none is near.
 std::string nearest_name(std::string_view typed, std::span<const std::string> known);
 
 }  // namespace lariat

@@ -18,13 +18,13 @@ namespace {
 
 bool is_stdin(const std::filesystem::path& file) { return file == "-"; }
 
-// Reads the rest of `in`; errors name `name`.
 std::string read_all(std::istream& in, const std::string& name, uint64_t max_bytes) {
   std::string text;
   char chunk[1 << 16];
   while (in.read(chunk, sizeof chunk) || in.gcount() > 0) {
     text.append(chunk, static_cast<size_t>(in.gcount()));
-    if (text.size() > max_bytes) throw Error(fmt::format("{}: larger than {} bytes", name, max_bytes));
+    if (text.size() > max_bytes)
+      throw Error(fmt::format("{}: larger than {} bytes; give a smaller file", name, max_bytes));
   }
   if (in.bad()) throw Error(fmt::format("{}: reading failed ({})", name, std::strerror(errno)));
   refuse_lfs_pointer(text, name);
@@ -40,12 +40,12 @@ std::string input_name(const std::filesystem::path& file) {
 std::istream& standard_input() {
   static bool asked_for = false;
   if (std::exchange(asked_for, true))
-    throw UsageError("standard input is read twice; name a file for one of the two");
+    throw UsageError("standard input: is read twice; name a file for one of the two");
   struct stat status {};
   const int mode = ::fcntl(STDIN_FILENO, F_GETFL);
   if (mode < 0 || (mode & O_ACCMODE) == O_WRONLY || ::fstat(STDIN_FILENO, &status) != 0)
     throw Error("standard input: is closed; name a file, or send a text through a pipe");
-  if (S_ISDIR(status.st_mode)) throw Error("standard input: is a folder, not a file");
+  if (S_ISDIR(status.st_mode)) throw Error("standard input: is a folder; name a file");
   return std::cin;
 }
 
@@ -54,16 +54,17 @@ std::string read_file(const std::filesystem::path& file, uint64_t max_bytes) {
   std::error_code ec;
   const auto status = std::filesystem::status(file, ec);
   if (!std::filesystem::exists(status)) throw Error(file.string() + ": no such file; check the path");
-  if (std::filesystem::is_directory(status)) throw Error(file.string() + ": is a folder, not a file");
+  if (std::filesystem::is_directory(status)) throw Error(file.string() + ": is a folder; name a file");
   std::ifstream in(file, std::ios::binary);
   if (!in) {
-    const char* advice = errno == ENOMEM ? "; free some memory, or raise its limit" : "";
+    const char* advice =
+        errno == ENOMEM ? "; free some memory, or raise its limit" : "; check its permissions";
     throw Error(fmt::format("{}: cannot be opened ({}){}", file.string(), std::strerror(errno), advice));
   }
   const uint64_t size = std::filesystem::file_size(file, ec);
   if (!ec && size > max_bytes) {
-    throw Error(fmt::format("{}: {} bytes, more than the {} this kind of file may have", file.string(), size,
-                            max_bytes));
+    throw Error(fmt::format("{}: {} bytes, more than the {} this kind of file may have; check the path",
+                            file.string(), size, max_bytes));
   }
   return read_all(in, file.string(), max_bytes);
 }

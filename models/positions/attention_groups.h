@@ -14,15 +14,15 @@ struct VisibleGroup {
   size_t n_sequences = 0;
 };
 
-// Key ranges of a step, built once for all layers of one RoPE and one window.
+// Key ranges of a step, shared by all layers of one RoPE and window.
 class AttentionGroups {
  public:
   explicit AttentionGroups(const ModelSpec& spec);
 
-  // Builds the groups of a step; `activations` must outlive their use.
+  // `activations` must outlive the groups' use.
   void build(const Step& step, std::span<const VisibleGroup> visible, const Activations& activations);
   std::span<const AttentionGroup> of(const AttentionSpec& attention) const;
-  // cos/sin table of the second keys; nullptr: no sequence stores second keys.
+  // nullptr: no sequence stores second keys.
   const RopeTable* second_rope() const { return second_rope_; }
 
  private:
@@ -34,7 +34,7 @@ class AttentionGroups {
     int rope;
     int64_t window;
     std::vector<AttentionGroup> groups;
-    std::vector<std::array<KeyRange, Backend::kMaxRanges>> ranges;  // per group
+    std::vector<std::array<KeyRange, Backend::kMaxRanges>> ranges;
   };
   void add_group(Kind& kind, const AttentionGroup& group, std::span<const VisibleRange> visible,
                  const Activations& activations) const;

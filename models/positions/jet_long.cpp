@@ -5,8 +5,8 @@
 namespace lariat {
 namespace {
 
-// Keys up to distance w keep their distance. Farther keys use their second copy; their distance is the
-// distance between groups of G tokens.
+// Keys up to distance w keep their distance. Farther keys use their second copy, at the distance between
+// groups of G tokens.
 PositionMethod make_jet_long(std::span<const int64_t> values, int64_t trained, std::span<const double>) {
   const KeyEdge near = nearer(values[0] + 1);
   const auto group_of = [](int64_t p, double group) {

@@ -11,10 +11,10 @@
 namespace lariat {
 namespace {
 
-// Ratios f' / f of far to near frequencies, per pair, for a scale s.
+// Ratios f' / f of far to near frequencies, per pair.
 using Ratios = std::function<std::vector<double>(const RopeScaling& rope, double s)>;
 
-// YaRN. The ramp ends at pair d/2 - 1 at the latest, as in the authors' code.
+// The ramp ends at pair d/2 - 1 at the latest, as in the authors' code.
 std::vector<double> yarn_ratios(const RopeScaling& rope, double s) {
   const int64_t last = rope.rotary_dim / 2 - 1;
   RopeScaling yarn = rope;
@@ -24,7 +24,7 @@ std::vector<double> yarn_ratios(const RopeScaling& rope, double s) {
   return ratios;
 }
 
-// NTK: theta * s^(d / (d - 2)).
+// theta * s^(d / (d - 2)).
 std::vector<double> ntk_ratios(const RopeScaling& rope, double s) {
   std::vector<double> ratios(static_cast<size_t>(rope.rotary_dim / 2), 1);
   const auto d = static_cast<double>(rope.exponent_dim());
@@ -48,8 +48,8 @@ Ratios band_ratios(std::span<const double> factors) {
   };
 }
 
-// Keys up to distance w use frequencies f. Farther keys use a second copy, rotated by f'. The angle of a pair
-// at distance d is w f + (d - w) f'.
+// Keys up to distance w use frequencies f. Farther keys use a second copy, rotated by f': the angle at
+// distance d is w f + (d - w) f'.
 PositionMethod make_jet_long_freq(std::span<const int64_t> values, int64_t trained,
                                   std::span<const double> factors) {
   const int64_t w = values[0];

@@ -16,7 +16,7 @@
 namespace lariat {
 namespace {
 
-// Largest value: sums of a few are still valid positions.
+// Sums of a few are still valid positions.
 constexpr int64_t kMostValue = KeyEdge::kUnbounded / 8;
 constexpr double kMostTemperature = 100;
 constexpr std::string_view kTemperature = "temperature=";
@@ -65,7 +65,6 @@ std::vector<double> read_factors(std::string_view list, std::string_view text) {
   return factors;
 }
 
-// Parses "key=value" into `values` and `factors`.
 void read_value(const PositionRow& row, std::string_view part, std::string_view text,
                 std::vector<std::optional<int64_t>>& values, std::vector<double>& factors) {
   const size_t equals = std::min(part.find('='), part.size());
@@ -75,7 +74,7 @@ void read_value(const PositionRow& row, std::string_view part, std::string_view 
                            row.name, names_of(row.keys, ", ")));
   }
   std::optional<int64_t>& value = values[static_cast<size_t>(key - row.keys.begin())];
-  if (value) fail(text, fmt::format("{} is given twice", key->name));
+  if (value) fail(text, fmt::format("{} is given twice; remove one", key->name));
   const std::string_view digits = part.substr(std::min(equals + 1, part.size()));
   const char* const end = digits.data() + digits.size();
   const auto read = std::from_chars(digits.data(), end, value.emplace());
@@ -93,8 +92,8 @@ void read_value(const PositionRow& row, std::string_view part, std::string_view 
   }
 }
 
-// Depends on the token's position, not on the text so far, hence not on steps: as for Llama 2 in ReRoPE, as
-// YaRN on queries and keys, or a constant.
+// Depends on the token's position only, hence not on steps: as for Llama 2 in ReRoPE, as YaRN on queries and
+// keys, or a constant.
 std::function<double(int64_t, double)> read_temperature(std::string_view given, int64_t trained,
                                                         std::string_view text) {
   const double l0 = std::max(static_cast<double>(trained), 2.0);
@@ -139,7 +138,7 @@ PositionMethod parse_position_method(std::string_view text, int64_t trained, int
     if (!part.starts_with(kTemperature)) {
       read_value(row, part, text, given, factors);
     } else if (std::exchange(temperature, part.substr(kTemperature.size()))) {
-      fail(text, "temperature is given twice");
+      fail(text, "temperature is given twice; remove one");
     }
   }
   std::vector<int64_t> values;
@@ -187,7 +186,8 @@ PositionMethod make_position_method(std::string_view name, std::span<const int64
 std::function<double(double length)> stretch_behind(int64_t window, int64_t value, int64_t trained) {
   if (value != kAuto) return [value](double) { return static_cast<double>(value); };
   if (window >= trained)
-    throw UsageError(fmt::format("auto needs a window below the trained length, {}", trained));
+    throw UsageError(
+        fmt::format("auto needs a window below the trained length, {}; use a smaller window", trained));
   const auto w = static_cast<double>(window), room = static_cast<double>(trained - window);
   return [=](double length) { return std::max((length - w) / room, 1.0); };
 }

@@ -14,23 +14,23 @@ struct ModelSpec;
 struct RopeScaling;
 
 // Attention at other distances than the tokens' own: extends a model beyond its trained length with unchanged
-// frequencies (docs/context-extension.md). A key is cached rotated to one or two fixed positions. A token
-// rotates its query to a separate position for each range of keys; the difference to the key is the distance.
-// Distances do not depend on steps, except by a stretch that follows the length, like a dynamic scale.
+// frequencies (docs/context-extension.md). A key is cached rotated to one or two fixed positions; a query is
+// rotated to a separate position for each range of keys. Distances do not depend on steps, except by a
+// stretch that follows the length.
 struct PositionMethod {
-  // Position of the token at index `place` of its sequence, in a text of that stretch; empty: the index.
+  // Position of the token at index `place` for a stretch; empty: the index.
   using Positions = std::function<double(int64_t place, double stretch)>;
 
   std::string name{};                  // with all values, "dca/chunk=6144/window=2048"; empty: no method
   std::vector<Positions> positions{};  // one per table of `ranges`; the first is also the keys'
   std::vector<VisibleRange> ranges{};
   std::vector<VisibleRange> unstretched{};  // `ranges` at a stretch of 1; empty: `ranges`
-  // Divisor of far distances for a length (a scale step); a change moves only second keys. Empty: 1.
+  // Divisor of far distances for a length (a scale step); moves only second keys. Empty: 1.
   std::function<double(double length)> stretch{};
-  // Factor of the whole query of the token at index `place`, in a text of that stretch; empty: 1.
+  // Factor of the whole query of the token at index `place`; empty: 1.
   std::function<double(int64_t place, double stretch)> temperature{};
-  // RoPE of far keys, from the frequencies of near keys. Second keys and the queries of table 1 are rotated
-  // by `inv_freq`; `phases` are added to the queries' angles. Empty: far keys use the near keys' frequencies.
+  // RoPE of far keys, from the near keys' frequencies (empty: the same). `inv_freq` rotates second keys and
+  // the queries of table 1; `phases` are added to the queries' angles.
   struct FarRope {
     std::vector<double> inv_freq, phases;
   };
@@ -49,12 +49,11 @@ struct PositionMethod {
 // Parses "dca", or "dca/chunk=6144/window=2048/temperature=log"; "none" or empty: no method. Defaults follow
 // from the trained length and, for some methods, from the longest sequence (0: unknown). Throws UsageError.
 PositionMethod parse_position_method(std::string_view text, int64_t trained, int64_t longest);
-// The same from the row's values in order (0: none). temperature: "log", "length" or a factor; empty: none.
+// values: the row's, in order (0: none). temperature: "log", "length" or a factor; empty: none.
 PositionMethod make_position_method(std::string_view name, std::span<const int64_t> values,
                                     std::optional<std::string_view> temperature, int64_t trained,
                                     std::span<const double> factors = {});
 std::string known_position_methods(std::string_view separator);
-// True if `text` begins with the name of a method; "none" is not a method.
 bool is_position_method(std::string_view text);
 
 // Throws UsageError if a layer of the model does not use RoPE over all keys.

@@ -6,7 +6,7 @@
 namespace lariat {
 namespace {
 
-// The last w keys are unchanged; earlier keys are stored again at the index of their group of G.
+// Keys before the last w are stored again at the index of their group of G.
 PositionMethod make_self_extend(std::span<const int64_t> values, int64_t trained, std::span<const double>) {
   const int64_t w = values[1];
   const auto stretch = stretch_behind(w, values[0], trained);
@@ -23,8 +23,8 @@ PositionMethod make_self_extend(std::span<const int64_t> values, int64_t trained
 
 }  // namespace
 
-// Self-Extend (arXiv 2401.01325). Window: a quarter of the trained length. Group: brings the longest sequence
-// into two thirds of the trained length, or 4.
+// Self-Extend (arXiv 2401.01325). Default group: brings the longest sequence into two thirds of the trained
+// length, or 4.
 PositionRow self_extend_row() {
   return {"self-extend",
           {{"group",

@@ -17,7 +17,7 @@ PositionMethod make_sinks(std::span<const int64_t> values, int64_t, std::span<co
 
 }  // namespace
 
-// Attention sinks with a window: StreamingLLM (arXiv 2309.17453).
+// StreamingLLM (arXiv 2309.17453).
 PositionRow sinks_row() {
   return {"sinks",
           {{"sinks", [](int64_t, int64_t) { return int64_t{4}; }},

@@ -9,7 +9,7 @@ namespace {
 // Keys from distance S on appear to begin at distance W.
 PositionMethod make_string(std::span<const int64_t> values, int64_t, std::span<const double>) {
   const int64_t shift = values[0], window = values[1];
-  if (window > shift) throw UsageError("a window larger than the shift");
+  if (window > shift) throw UsageError("the window is larger than the shift; use a smaller window");
   const KeyEdge near = nearer(shift);
   return {.positions = {{}, [=](int64_t p, double) { return static_cast<double>(p - shift + window); }},
           .ranges = {{near, kOwnEnd, 0}, {kTextBegin, near, 1}}};
@@ -19,8 +19,8 @@ constexpr int64_t kStringWindow = 128;
 
 }  // namespace
 
-// STRING (arXiv 2410.18745). Shift: a third of the trained length, as in the paper, or enough to keep the
-// longest sequence's distances below that length.
+// STRING (arXiv 2410.18745). Shift: a third of the trained length, as in the paper, or enough to keep all
+// distances below that length.
 PositionRow string_row() {
   return {"string",
           {{"shift",

@@ -7,15 +7,14 @@
 namespace lariat {
 
 // Keys that tokens see with queries rotated by table `table`: 0 is the keys' table, others follow the model's
-// RoPE tables. second_keys > 0: second keys (KvLayer), rotated by that table; its number is 2 in every
-// method, as one table serves all sequences of a step.
+// RoPE tables. second_keys > 0: second keys (KvLayer), rotated by that table: 2 in every method, as one table
+// serves all sequences of a step.
 struct VisibleRange {
   KeyEdge begin, end;
   size_t table = 0, second_keys = 0;
   bool operator==(const VisibleRange&) const = default;
 };
 
-// Table of the second keys among the ranges; 0: none.
 inline size_t second_keys_of(std::span<const VisibleRange> ranges) {
   size_t table = 0;
   for (const VisibleRange& range : ranges) table = std::max(table, range.second_keys);

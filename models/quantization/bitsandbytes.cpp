@@ -11,7 +11,7 @@
 namespace lariat {
 namespace {
 
-// Contents of X.weight.quant_state.bitsandbytes__nf4, a JSON text.
+// X.weight.quant_state.bitsandbytes__nf4, a JSON text.
 struct QuantState {
   int64_t rows, cols, block, nested_block;
   float offset;

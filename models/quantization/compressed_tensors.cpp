@@ -1,4 +1,4 @@
-// vllm-project/compressed-tensors 0.20 and before: compressors/ and quantization/.
+// vllm-project/compressed-tensors up to 0.20: compressors/ and quantization/.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 namespace lariat {
 namespace {
 
-// Weight settings of the config's groups of modules.
 struct Groups {
   std::vector<int64_t> sizes, block;
 };
@@ -121,9 +120,9 @@ void read_compressed_tensors(const Quantized& quantized) {
   const JsonFields& config = quantized.config;
   const auto sparsity = config.object("sparsity_config");
   if (sparsity && sparsity->string("format").value_or("dense") != "dense")
-    sparsity->fail("format", "sparse weights are not supported");
+    sparsity->fail("format", "sparse weights are not supported; use a dense checkpoint");
   if (is_set(config.find("transform_config")))
-    config.fail("transform_config", "rotated weights are not supported");
+    config.fail("transform_config", "rotated weights are not supported; use another checkpoint");
   const Groups groups = read_groups(config);
   for (const std::string& module : quantized.modules(".weight_packed", "U8")) read_fp4(quantized, module);
   for (const std::string& module : quantized.modules(".weight_packed"))

@@ -1,5 +1,5 @@
-// 8-bit floats or integers in the weight's layout, next to their scales. By blocks (DeepSeek): transformers
-// 5.24, integrations/finegrained_fp8.py; by rows: integrations/fbgemm_fp8.py.
+// 8-bit floats or integers with scales, by blocks (DeepSeek): transformers 5.24,
+// integrations/finegrained_fp8.py; by rows: integrations/fbgemm_fp8.py.
 #include <fmt/format.h>
 
 #include "kernels/integers.h"
@@ -8,7 +8,6 @@
 namespace lariat {
 namespace {
 
-// The scale of (row, col) has index row / rows * across + col / cols.
 struct Grid {
   int64_t rows, cols, across;
   int64_t at(int64_t row, int64_t col) const { return row / rows * across + col / cols; }

@@ -12,8 +12,8 @@
 #include "kernels/convert.h"
 #include "kernels/error.h"
 
-// Block layouts of ggml/src/ggml-common.h, decoded as in ggml/src/ggml-quants.c (dequantize_row_*). Numbers
-// are little-endian and unaligned.
+// Blocks of ggml/src/ggml-common.h, decoded as in ggml/src/ggml-quants.c (dequantize_row_*). Numbers are
+// little-endian and unaligned.
 namespace lariat {
 namespace {
 
@@ -28,7 +28,7 @@ constexpr GgufType kTypes[] = {
     {"BF16", 30, 1, 2},       {"TQ1_0", 34, 256, 54},   {"TQ2_0", 35, 256, 66},   {"MXFP4", 39, 32, 17},
     {"NVFP4", 40, 64, 36},    {"Q1_0", 41, 128, 18}};
 
-// Unpacks one block into its part of a row. By value: written bytes may alias anything.
+// Unpacks one block of a row. By value: written bytes may alias anything.
 using Unpack = void (*)(const uint8_t* from, CodeRow to);
 
 template <class T>
@@ -55,7 +55,7 @@ constexpr auto kFifthBits = [] {
   return spread;
 }();
 
-// Adds bit i of `high` to value i as bit 4, and `plus` to every value. No byte overflows into the next.
+// Adds bit i of `high` to value i as bit 4, and `plus`. No byte overflows.
 void add_fifth_bit(uint32_t high, uint8_t plus, uint8_t* codes) {
   for (int i = 0; i < 32; i += 8, codes += 8, high >>= 8) {
     const uint64_t sum =
@@ -173,7 +173,7 @@ void q5_k(const uint8_t* from, CodeRow to) {
 void q6_k(const uint8_t* from, CodeRow to) {
   *to.outer = half(from + 208);
   for (int g = 0; g < 16; ++g) to.scales[g] = static_cast<float>(static_cast<int8_t>(from[192 + g]));
-  for (int part = 0; part < 8; ++part, to.codes += 32) {  // 32 values each
+  for (int part = 0; part < 8; ++part, to.codes += 32) {
     const uint8_t *low = from + part / 4 * 64 + part % 2 * 32, *high = from + 128 + part / 4 * 32;
     const int low_shift = part % 4 / 2 * 4, high_shift = part % 4 * 2;
     for (int i = 0; i < 32; ++i) {
@@ -246,15 +246,16 @@ std::shared_ptr<const HostWeight> gguf_codes(const StoredTensor& tensor) {
   if (blocks == std::end(kBlocks)) {
     std::string known;
     for (const Blocks& b : kBlocks) known += fmt::format("{}, ", b.type);
-    throw Error(fmt::format("{} is {}; lariat runs {}F32, F16 and BF16", where, tensor.dtype, known));
+    throw Error(fmt::format("{} is {}; use {}F32, F16 or BF16", where, tensor.dtype, known));
   }
   const GgufType& type = *find_gguf_type(tensor.dtype);
   const int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
   if (cols % type.elements != 0) {
-    throw Error(
-        fmt::format("{} has rows of {}; {} needs a multiple of {}", where, cols, type.name, type.elements));
+    throw Error(fmt::format(
+        "{} has rows of {}, but {} needs a multiple of {}; the file is damaged, download it again", where,
+        cols, type.name, type.elements));
   }
   const WeightFormat form = blocks->form();
   const int64_t groups = type.elements / form.grouping.size;

@@ -1,5 +1,5 @@
-// GPTQ and AWQ, with weights packed transposed, [inputs, outputs]. ModelCloud/GPTQModel,
-// gptqmodel/nn_modules/qlinear; casper-hansen/AutoAWQ, awq/modules/linear/gemm.py.
+// GPTQ and AWQ, packed transposed, [inputs, outputs]: ModelCloud/GPTQModel, gptqmodel/nn_modules/qlinear;
+// casper-hansen/AutoAWQ, awq/modules/linear/gemm.py.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace lariat {
 namespace {
 
-// Zero points of groups. GPTQ's first version stores one less, in words as a whole.
+// GPTQ's first version stores zero points minus one, subtracted from whole words.
 class Zeros {
  public:
   Zeros(const StoredTensor& tensor, int bits, bool less_one)
@@ -25,7 +25,6 @@ class Zeros {
     const uint32_t word = words_[group * across_ + out / in_word_] + plus_;
     return static_cast<float>(word >> (out % in_word_ * bits_) & ((1U << bits_) - 1));
   }
-  // True if every word equals `word`.
   bool all(const StoredTensor& tensor, uint32_t word) const {
     for (int64_t i = 0; i < tensor.shape[0] * across_; ++i) {
       if (words_[i] != word) return false;
@@ -40,7 +39,6 @@ class Zeros {
   uint32_t plus_;
 };
 
-// 4 or 8 bits, whichever fits packed inputs and outputs.
 int bits_of(const Quantized& quantized, const StoredTensor& qzeros, int64_t out) {
   for (const int bits : {4, 8}) {
     if (qzeros.shape[1] == ceil_div<int64_t>(out * bits, 32)) return bits;
@@ -124,11 +122,10 @@ void read_awq_weight(const Quantized& quantized, const std::string& module) {
   add_weight(quantized, module + ".weight", qweight, std::move(weight));
 }
 
-// Refuses a word that is not in `known`.
 std::string one_of(const JsonFields& config, std::string_view key, std::string missing,
                    std::string_view known) {
   std::string value = config.string(key).value_or(std::move(missing));
-  if (!has_name(known, value)) config.fail(key, "only " + std::string(known) + " is supported");
+  if (!has_name(known, value)) config.fail(key, "expected one of (" + std::string(known) + ")");
   return value;
 }
 
@@ -137,7 +134,7 @@ std::string one_of(const JsonFields& config, std::string_view key, std::string m
 void read_gptq(const Quantized& quantized) {
   const JsonFields& config = quantized.config;
   const auto bits = config.integer("bits", 1, 32).value_or(4);
-  if (bits != 4 && bits != 8) config.fail("bits", "only 4 and 8 are supported");
+  if (bits != 4 && bits != 8) config.fail("bits", "expected 4 or 8");
   const std::string_view key = config.has("checkpoint_format") ? "checkpoint_format" : "format";
   const bool first_version = one_of(config, key, "gptq", "gptq gptq_v2") == "gptq";
   if (config.has("pack_dtype")) one_of(config, "pack_dtype", "int32", "int32");
@@ -148,7 +145,7 @@ void read_gptq(const Quantized& quantized) {
 void read_awq(const Quantized& quantized) {
   const JsonFields& config = quantized.config;
   const std::string_view key = config.has("bits") ? "bits" : "w_bit";
-  if (config.integer(key, 1, 32).value_or(4) != 4) config.fail(key, "only 4 is supported");
+  if (config.integer(key, 1, 32).value_or(4) != 4) config.fail(key, "expected 4");
   one_of(config, config.has("version") ? "version" : "format", "gemm", "gemm GEMM");
   for (const std::string& module : quantized.modules(".qweight")) read_awq_weight(quantized, module);
 }

@@ -18,7 +18,7 @@ struct Settings {
 Settings settings_of(const JsonFields& object, Settings settings) {
   settings.group = object.integer("group_size", 1, 4096).value_or(settings.group);
   settings.mode = object.string("mode").value_or(settings.mode);
-  if (!has_name("affine mxfp4", settings.mode)) object.fail("mode", "only affine and mxfp4 are supported");
+  if (!has_name("affine mxfp4", settings.mode)) object.fail("mode", "expected affine or mxfp4");
   return settings;
 }
 
@@ -37,14 +37,14 @@ Settings settings_of(const Quantized& quantized, const std::string& module) {
   return settings;
 }
 
-// Index of "switch_mlp." (gpt-oss: "experts.") in the name of stacked experts; npos for any other tensor.
+// Index of "switch_mlp." or "experts." (gpt-oss) in the name of stacked experts, else npos.
 size_t find_stack(const std::string& module, const StoredTensor& tensor) {
   if (tensor.shape.size() != 3) return std::string::npos;
   const size_t at = std::min(module.find(".switch_mlp."), module.find(".experts."));
   return at == std::string::npos ? at : at + 1;
 }
 
-// Name of a module's weight; for stacked experts, the name of single experts without index.
+// Weight name; for stacked experts, the name of single experts without index.
 std::string weight_name(const std::string& module, size_t at) {
   if (at == std::string::npos) return module + ".weight";
   std::string last = module.substr(module.find('.', at) + 1);
@@ -65,8 +65,8 @@ void put_affine(const Quantized& quantized, const std::string& name, const Store
                 per_group = words * 32 / groups;
   const auto bits = static_cast<int>(std::min<int64_t>(per_group / group, 9));
   if (words * 32 % groups != 0 || per_group % group != 0 || bits < 2 || bits > 8 || bits == 7)
-    quantized.refuse(tensor, fmt::format("has {} words a row for {} groups of {}: not 2, 3, 4, 5, 6 or 8 "
-                                         "bits; see \"group_size\" of config.json",
+    quantized.refuse(tensor, fmt::format("has {} words a row for {} groups of {} (\"group_size\" of "
+                                         "config.json), not 2, 3, 4, 5, 6 or 8 bits",
                                          words, groups, group));
   const FloatView scale(scales), bias(biases);
   GroupedWeight weight{rows,

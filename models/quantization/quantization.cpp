@@ -14,9 +14,9 @@ namespace lariat {
 namespace {
 
 struct Method {
-  std::string_view name;  // in "quant_method"
+  std::string_view name;
   void (*read)(const Quantized& quantized);
-  std::string_view keys{};   // only this method's settings have one of these keys
+  std::string_view keys{};   // keys only in this method's settings
   const char* file = "";     // holds the settings where config.json has none
   std::string_view parts{};  // endings of its tensors, apart from those of other rows
 };
@@ -39,7 +39,6 @@ const Method* find_method(std::string_view name) {
   return found == std::end(kMethods) ? nullptr : &*found;
 }
 
-// Method of settings without a name, recognised by its keys.
 std::string unnamed_method(const JsonFields& object) {
   for (const Method& method : kMethods) {
     for (const std::string_view key : split(method.keys, ' ')) {
@@ -49,8 +48,8 @@ std::string unnamed_method(const JsonFields& object) {
   return "mlx";
 }
 
-// The method's settings and name; nothing if no weight is quantised. MLX writes "quantization", other methods
-// "quantization_config", with or without a name.
+// nullopt: no weight is quantised. MLX writes "quantization", other methods "quantization_config", with or
+// without a name.
 std::optional<std::pair<JsonFields, std::string>> settings(const JsonFields& config) {
   std::optional<std::pair<JsonFields, std::string>> found;
   for (const char* key : {"quantization_config", "quantization"}) {
@@ -62,7 +61,7 @@ std::optional<std::pair<JsonFields, std::string>> settings(const JsonFields& con
   return found;
 }
 
-// Scales of inputs, outputs or cached keys and values, next to weights. lariat quantises none of these.
+// Scales of inputs, outputs or cached keys and values, which lariat does not quantise.
 constexpr std::string_view kPassedOver[] = {".input_scale",  ".input_zero_point",  ".activation_scale",
                                             ".output_scale", ".output_zero_point", ".k_scale",
                                             ".v_scale",      ".q_scale",           ".kv_scale",

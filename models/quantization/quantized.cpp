@@ -14,7 +14,7 @@
 namespace lariat {
 namespace {
 
-// Largest group size of a Grouping whose inputs share a scale; 0: none.
+// Largest group size whose inputs share a scale; 0: none.
 int64_t size_within(int64_t group, int64_t cols) {
   if (group >= cols) return 128;
   for (const int64_t size : {128, 64, 32}) {
@@ -23,7 +23,6 @@ int64_t size_within(int64_t group, int64_t cols) {
   return 0;
 }
 
-// Floats of a weight with unsupported groups.
 HostWeight floats_of(const GroupedWeight& weight) {
   const auto read = [weight, form = WeightFormat(weight.width, weight.grouping)](int64_t row,
                                                                                  const CodeRow& to) {
@@ -81,7 +80,7 @@ StoredTensor Quantized::need(const std::string& module, std::string_view end, st
 }
 
 void Quantized::refuse(const StoredTensor& tensor, const std::string& what) const {
-  throw Error(fmt::format("{}: tensor '{:.200}' {}; damaged, or an unsupported variant of {}",
+  throw Error(fmt::format("{}: tensor '{:.200}' {}; download it again, or use another variant of {}",
                           tensor.file.string(), tensor.name, what, method));
 }
 

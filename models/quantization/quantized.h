@@ -11,35 +11,33 @@
 #include "models/io/json_fields.h"
 #include "models/tensors.h"
 
-// Shared code of the methods' readers.
 namespace lariat {
 
-// A checkpoint during the conversion from a method's parts to plain names.
+// A checkpoint during the conversion to plain names.
 struct Quantized {
   std::string method;
-  JsonFields config;  // the method's settings
+  JsonFields config;
   Tensors& tensors;
   std::vector<std::string>& warnings;
 
-  // Names, without `end`, of all tensors that end in `end` and have one of the dtypes, if any.
+  // Names, without `end`, of tensors that end in `end` and have one of the dtypes, if any.
   std::vector<std::string> modules(std::string_view end, std::string_view dtypes = "") const;
-  // Takes a part of a module's weight out of the tensors. dtypes: the accepted ones, separated by spaces.
+  // Removes a part of a module's weight from the tensors. dtypes: separated by spaces.
   std::optional<StoredTensor> take(const std::string& name, std::string_view dtypes) const;
   StoredTensor need(const std::string& module, std::string_view end, std::string_view dtypes) const;
   [[noreturn]] void refuse(const StoredTensor& tensor, const std::string& what) const;
-  // Throws Error for another shape.
   void check_shape(const StoredTensor& tensor, const std::vector<int64_t>& shape) const;
   // Throws Error unless the tensor is a matrix with data.
   void check_matrix(const StoredTensor& tensor) const;
   // Inputs per scale, for `groups` scales of `in` inputs: the first of `given` that fits, or equal shares.
   int64_t group_size(const StoredTensor& scales, int64_t in, int64_t groups,
                      std::span<const int64_t> given) const;
-  // Group of each input in X.g_idx; empty if X.g_idx is missing, in order, or -1 everywhere.
+  // Group of each input in X.g_idx; empty if missing, in order, or -1 everywhere.
   std::vector<int32_t> unsorted_groups(const std::string& g_idx, int64_t in, int64_t groups,
                                        int64_t group) const;
 };
 
-// Elements of a tensor, possibly unaligned.
+// Possibly unaligned elements of a tensor.
 template <class T>
 struct View {
   const std::byte* data;
@@ -65,7 +63,7 @@ class FloatView {
   std::optional<DType> dtype_;
 };
 
-// Unsigned integers of `bits` bits, lowest first; an integer of up to 8 bits may cross a byte boundary.
+// Unsigned integers of `bits` bits, lowest first; up to 8 bits, they may cross a byte boundary.
 struct BitView {
   const std::byte* data;
   int bits;
@@ -83,7 +81,7 @@ struct Scale {
   float scale, minimum = 0;
 };
 
-// A weight as its method describes it. Both functions must be valid while the files exist, and thread-safe.
+// Both functions must be thread-safe and valid while the files exist.
 struct GroupedWeight {
   int64_t rows, cols;
   DType width;  // kQ8 or kQ4
@@ -91,18 +89,18 @@ struct GroupedWeight {
   int64_t group = 0;  // inputs per scale, from a row's first input on; 0: inputs in no order
   std::function<void(int64_t row, uint8_t* codes)> codes{};
   std::function<Scale(int64_t row, int64_t col)> scale{};
-  int64_t experts = 0;  // above 0: stacked experts with equal numbers of rows
+  int64_t experts = 0;  // above 0: stacked experts of equal size
 };
 
 // Adds a weight under its plain name: quantized values with scales for Grouping's largest matching groups, or
-// floats if none match. It shares the data of `main`.
+// floats if none match. Shares the data of `main`.
 void add_weight(const Quantized& quantized, const std::string& name, const StoredTensor& main,
                 GroupedWeight weight);
 // MXFP4: 4-bit floats, the first in the low half of a byte, and a power of two for each 32. Row r is row
-// first_row + r * step of `main` (first_row < step), counted over experts if stacked.
+// first_row + r * step of `main`, counted over experts if stacked.
 void put_mxfp4(const Quantized& quantized, const std::string& name, const StoredTensor& main, bool stacked,
                const StoredTensor& scales, int64_t first_row = 0, int64_t step = 1);
-// 8-bit floats or integers; scales per tensor, row, group of a row or block [rows, columns], if any.
+// 8-bit floats or integers; scales, if any, per tensor, row, group of a row or block [rows, columns].
 void put_scaled(const Quantized& quantized, const std::string& name, const StoredTensor& weight,
                 const StoredTensor& scales, const std::optional<StoredTensor>& zeros,
                 const std::vector<int64_t>& block);
@@ -113,7 +111,6 @@ void read_gptq(const Quantized& quantized);
 void read_awq(const Quantized& quantized);
 void read_mlx(const Quantized& quantized);
 void read_modelopt(const Quantized& quantized);
-// Renames MLX's stacked float experts to the common X.experts.gate_proj.weight.
 void rename_mlx_experts(const Quantized& quantized);
 void read_mxfp4(const Quantized& quantized);  // gpt-oss
 void read_bitsandbytes(const Quantized& quantized);

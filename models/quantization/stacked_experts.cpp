@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kBias = ".mlp.experts.gate_up_proj_bias";
 
-// Projections within a stacked one, with interleaved outputs.
+// Projections in a stacked one, with interleaved outputs.
 std::vector<std::string> parts_of(std::string_view stacked) {
   if (stacked == "gate_up_proj") return {"gate_proj", "up_proj"};
   return {std::string(stacked)};
@@ -24,11 +24,13 @@ void check_stack(const StoredTensor& tensor, size_t sizes, size_t outputs_at, si
   if (tensor.shape.size() == sizes && tensor.bytes > 0 && tensor.shape[0] <= kMaxExperts &&
       tensor.shape[outputs_at] % static_cast<int64_t>(n_parts) == 0)
     return;
-  throw Error(fmt::format("{}: tensor '{:.200}' has shape {}, not a shape of stacked experts",
-                          tensor.file.string(), tensor.name, shape_text(tensor.shape)));
+  throw Error(
+      fmt::format("{}: tensor '{:.200}' has shape {}, not a shape of stacked experts; the file is damaged, "
+                  "download it again",
+                  tensor.file.string(), tensor.name, shape_text(tensor.shape)));
 }
 
-// Adds part `part` of n of a stack: element (row, col) is element index_of(row, col) of the stack. `data` is
+// Adds part `part` of n of a stack: element (row, col) is the stack's element index_of(row, col). `data` is
 // one nth of the stack, unrelated to the elements.
 template <class Index>
 void put_part(Tensors& tensors, const StoredTensor& of, const std::string& name, std::vector<int64_t> shape,

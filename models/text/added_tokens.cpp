@@ -55,7 +55,7 @@ bool AddedTokens::stands_alone(std::string_view text, size_t begin, size_t end) 
 }
 
 void AddedTokens::split(std::string_view text, const Sink& sink) const {
-  size_t start = 0;  // of the pending text
+  size_t start = 0;
   const auto pass = [&](size_t end, int32_t id) {
     if (start < end) sink(text.substr(start, end - start), id);
     start = end;

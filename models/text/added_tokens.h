@@ -9,7 +9,7 @@
 
 namespace lariat::tok {
 
-// A token cut out of the text before any other processing (HF tokenizers' AddedToken).
+// HF tokenizers' AddedToken: cut out of the text before any other processing.
 struct AddedToken {
   std::string content;
   int32_t id = -1;
@@ -24,13 +24,12 @@ struct AddedToken {
 // Finds the added tokens of a text: leftmost first, then longest.
 class AddedTokens {
  public:
-  // Receives a part of a text and its token id; -1: text between tokens.
+  // id -1: text between tokens.
   using Sink = std::function<void(std::string_view part, int32_t id)>;
 
   // pattern: the token's content or its normalised form.
   void add(const std::string& pattern, const AddedToken& token);
 
-  // Passes all parts of the text to `sink`, in order.
   void split(std::string_view text, const Sink& sink) const;
 
  private:

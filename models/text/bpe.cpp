@@ -76,8 +76,9 @@ void Bpe::add_merges(const std::string& file) {
     const auto l = spec_.vocab.find(left), r = spec_.vocab.find(right), both = spec_.vocab.find(left + right);
     if (l == spec_.vocab.end() || r == spec_.vocab.end() || both == spec_.vocab.end()) {
       const std::string& lost = l == spec_.vocab.end() ? left : r == spec_.vocab.end() ? right : left + right;
-      throw Error(fmt::format("{}: key '{}[{}]': '{:.100}' is not in {}; the file is damaged", file,
-                              spec_.merges_key, rank, lost, spec_.vocab_key));
+      throw Error(
+          fmt::format("{}: key '{}[{}]': '{:.100}' is not in {}; the file is damaged, download it again",
+                      file, spec_.merges_key, rank, lost, spec_.vocab_key));
     }
     merges_.set(pair_key(static_cast<uint64_t>(l->second), static_cast<uint64_t>(r->second)),
                 ((spec_.rank_is_id ? static_cast<uint64_t>(both->second) : rank) << 32) |
@@ -98,7 +99,8 @@ void Bpe::index_units(const std::string& file) {
   }
   for (const auto& [token, id] : spec_.vocab) {
     if (token.empty())
-      throw Error(fmt::format("{}: key '{}': an empty token; the file is damaged", file, spec_.vocab_key));
+      throw Error(fmt::format("{}: key '{}': an empty token; the file is damaged, download it again", file,
+                              spec_.vocab_key));
     const Utf8Step first = utf8_step(token, 0);
     if (!spec_.byte_level && first.length == token.size()) chars_.set(first.value, static_cast<uint64_t>(id));
     if (!spec_.byte_level || !spec_.ignore_merges) continue;
@@ -114,7 +116,7 @@ void Bpe::index_units(const std::string& file) {
 }
 
 // A text without a pre-tokenizer (Llama 2) is one long word. It may be cut between two characters that are
-// adjacent in no token: no merge crosses the cut, and both sides are encoded separately.
+// adjacent in no token: no merge crosses the cut.
 void Bpe::index_joints() {
   const bool all_bytes = std::all_of(bytes_.begin(), bytes_.end(), [](int32_t id) { return id >= 0; });
   if (!spec_.byte_fallback || !all_bytes || spec_.ignore_merges) return;
@@ -188,10 +190,10 @@ void Bpe::encode_piece(std::string_view piece, BpeScratch& s, std::vector<int32_
   s.ids_.insert(s.ids_.end(), s.units_.begin(), s.units_.end());
 }
 
-// Initial units: bytes or characters. A unit without id becomes <0xNN>s, the unknown token or nothing.
+// A unit (byte or character) without id becomes <0xNN>s, the unknown token or nothing.
 void Bpe::to_units(std::string_view piece, std::vector<int32_t>& units) const {
   units.clear();
-  bool unknown_open = false;  // a pending unknown token
+  bool unknown_open = false;
   const auto close_unknown = [&] {
     if (unknown_open) units.push_back(unk_id_);
     unknown_open = false;
@@ -226,7 +228,7 @@ void Bpe::merge(BpeScratch& s) const {
   const size_t n = s.units_.size();
   if (n < 2) return;
   if (n >= static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    throw Error(fmt::format("a word of {} characters is too long to tokenise; split the text", n));
+    throw Error(fmt::format("a word of {} characters is too long; split the text", n));
   }
   s.symbols_.resize(n);
   for (size_t i = 0; i < n; ++i) {

@@ -10,7 +10,6 @@
 
 namespace lariat::tok {
 
-// Model part of a tokenizer.json.
 struct BpeSpec {
   StringMap vocab;  // ids are unique and not negative
   std::vector<std::pair<std::string, std::string>> merges;
@@ -26,11 +25,11 @@ void add_splits(BpeSpec& spec, std::string_view token);
 // Adds merge i of a list, "left right"; merge 0 may be a version. Returns false for other texts.
 bool add_merge(BpeSpec& spec, size_t i, std::string_view text);
 
-// Character of a byte in a byte-level vocabulary (GPT-2's bytes_to_unicode), and the inverse (-1: none).
+// Byte-level alphabet (GPT-2's bytes_to_unicode), and the inverse (-1: none).
 char32_t byte_to_alphabet(uint8_t byte);
 int alphabet_to_byte(char32_t c);
 
-// Cached ids of words, and workspace of the merge loop. One per encoder.
+// Cached words, and workspace. One per encoder.
 class BpeScratch {
  public:
   static constexpr size_t kMaxWords = size_t{1} << 17, kMaxWordBytes = 64;
@@ -45,19 +44,19 @@ class BpeScratch {
     int32_t prev, next;
   };
   std::unordered_map<std::string, Range, StringHash, std::equal_to<>> words_;
-  std::vector<int32_t> ids_;  // of all words, concatenated
+  std::vector<int32_t> ids_;  // of all words
   std::vector<int32_t> units_;
   std::vector<Symbol> symbols_;
   std::vector<uint64_t> heap_;  // rank << 32 | position of the left symbol
 };
 
-// Byte-pair encoding as in HF tokenizers: merges the lowest-ranked pair first, the leftmost of equals.
+// Byte-pair encoding as in HF tokenizers: the lowest-ranked pair merges first, the leftmost of equals.
 class Bpe {
  public:
-  // Throws Error naming `file` for a merge with parts or result outside the vocabulary.
+  // Throws Error for a merge with parts or result outside the vocabulary.
   Bpe(BpeSpec spec, const std::string& file);
 
-  // Appends the ids of one word of the pre-tokenizer. Takes n log n time in its bytes.
+  // Appends the ids of one word, in n log n time.
   void encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
 
   const StringMap& vocab() const { return spec_.vocab; }
@@ -75,7 +74,7 @@ class Bpe {
   FlatMap merges_;                    // left id << 32 | right id -> rank << 32 | merged id
   FlatMap chars_;                     // code point -> id, when not byte_level
   std::array<int32_t, 256> bytes_{};  // byte -> id of its letter or of its <0xNN>; -1: none
-  StringMap raw_vocab_;               // byte_level with ignore_merges: the bytes of a token -> id
+  StringMap raw_vocab_;               // byte_level with ignore_merges: bytes of a token -> id
   int32_t unk_id_ = -1;
   FlatMap joints_;         // left char << 32 | right char of all neighbours inside tokens
   bool cuttable_ = false;  // neighbours outside joints_ never share a token

@@ -26,7 +26,7 @@ constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
   throw Error(fmt::format("{}: line {}: {}", file, failure.line, what));
 }
 
-// A "chat_template": a string, or several named ones.
+// "chat_template": a string, or several named ones.
 std::optional<std::string> template_text(const Json& object, const std::string& file) {
   const auto at = object.find("chat_template");
   if (at == object.end() || at->is_null()) return std::nullopt;
@@ -63,7 +63,7 @@ ordered_json prepared(const ordered_json& messages) {
   return out;
 }
 
-// Template of the tokenizer's class; nullptr: none.
+// nullptr: the tokenizer's class has no template.
 const char* template_in_code(const ModelTexts& texts) {
   const Json declared = object_of(texts, "tokenizer_config.json").value("tokenizer_class", Json(""));
   const auto* known = tok::find_class(texts, declared.is_string() ? declared.get<std::string>() : "");
@@ -112,7 +112,7 @@ bool ChatTemplate::sets(std::string_view name) {
 
 std::string ChatTemplate::render(const ordered_json& messages, bool add_generation_prompt,
                                  const ordered_json& variables, std::optional<std::time_t> now) const {
-  if (!messages.is_array() || messages.empty()) throw Error("a chat template needs at least one message");
+  if (!messages.is_array() || messages.empty()) throw Error("the conversation has no messages; add one");
   jinja::Context cx({}, now ? *now : std::time(nullptr));
   try {
     std::vector<std::pair<std::string, jinja::Value>> values;
@@ -134,14 +134,15 @@ ordered_json parse_messages(std::string_view text, const fs::path& file) {
     throw Error(file.string() + ": expected a list of messages, [{\"role\": \"user\", \"content\": \"…\"}]");
   for (size_t i = 0; i < messages.size(); ++i) {
     const ordered_json& message = messages[i];
-    if (!message.is_object()) throw Error(where(file, i) + " is not an object with \"role\" and \"content\"");
+    if (!message.is_object())
+      throw Error(where(file, i) + ": expected an object with \"role\" and \"content\"");
     if (!message.contains("role") || !message.at("role").is_string())
       throw Error(where(file, i) + ": expected a \"role\": \"system\", \"user\" or \"assistant\"");
     const bool content = message.contains("content");
     if (content && !message.at("content").is_string() && !message.at("content").is_array() &&
         !message.at("content").is_null())
-      throw Error(where(file, i) + ": \"content\" is neither a text nor a list");
-    if (!content && message.size() == 1) throw Error(where(file, i) + " has no \"content\"");
+      throw Error(where(file, i) + ": expected a text or a list as \"content\"");
+    if (!content && message.size() == 1) throw Error(where(file, i) + ": expected a \"content\"");
   }
   return messages;
 }

@@ -15,30 +15,27 @@ namespace jinja {
 struct Program;
 }
 
-// A model's chat template: converts messages to the text format of training, byte for byte as
-// apply_chat_template of transformers 5.23. Templates are Jinja programs: unsupported syntax is an error on
-// parsing, another unsupported feature when a rendering reaches it. Cheap to copy, thread-safe.
+// Converts messages to a prompt, byte for byte as apply_chat_template of transformers 5.23. Unsupported Jinja
+// syntax is an error on parsing, another unsupported feature on rendering. Cheap to copy, thread-safe.
 class ChatTemplate {
  public:
-  // Loads chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or the entry
-  // "default" of a list of {name, template}), else chat_template.json, else the built-in template for the
-  // code of Qwen 1, ChatGLM2, 3 and GLM-4. Variables: the tokenizer's special tokens, and `variables`, the
-  // keyword arguments of apply_chat_template (enable_thinking, …). nullopt: no template. Throws Error naming
-  // the file and the template's line.
+  // Loads chat_template.jinja, else "chat_template" of tokenizer_config.json, else chat_template.json, else
+  // the built-in template of Qwen 1, ChatGLM2, 3 or GLM-4. variables: keyword arguments of
+  // apply_chat_template (enable_thinking, …). nullopt: no template. Throws Error naming file and line.
   static std::optional<ChatTemplate> load(
       const ModelTexts& texts, const Tokenizer& tokenizer,
       const nlohmann::ordered_json& variables = nlohmann::ordered_json::object());
 
-  // `file` names the template in errors; `variables` is an object.
+  // `file` is for errors; `variables` is an object.
   static ChatTemplate parse(std::string_view source, const std::filesystem::path& file,
                             nlohmann::ordered_json variables);
 
   // True if a rendering sets the variable `name` itself.
   static bool sets(std::string_view name);
 
-  // Text of `messages`, an array of {"role": …, "content": …, …} from parse_messages. `variables`: additional
-  // ones. `now`: time of strftime_now (local), default: the present. Linear in the messages. Throws Error
-  // naming file and line if the template refuses the messages or uses an unsupported feature.
+  // messages: from parse_messages. variables: additional ones. now: time of strftime_now (local), default:
+  // the present. Linear in the messages. Throws Error if the template refuses the messages or uses an
+  // unsupported feature.
   std::string render(const nlohmann::ordered_json& messages, bool add_generation_prompt,
                      const nlohmann::ordered_json& variables = {}, std::optional<std::time_t> now = {}) const;
 
@@ -49,7 +46,7 @@ class ChatTemplate {
   nlohmann::ordered_json variables_;
 };
 
-// Checks a JSON list of {"role": text, "content": text or list, …}. Throws Error naming `file` and message.
+// Parses a JSON list of {"role": text, "content": text or list, …}. Throws Error.
 nlohmann::ordered_json parse_messages(std::string_view text, const std::filesystem::path& file);
 
 }  // namespace lariat

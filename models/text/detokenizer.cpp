@@ -23,7 +23,7 @@ int fallback_byte(std::string_view token) {
   return error == std::errc() && end == &token[5] ? static_cast<int>(byte) : -1;
 }
 
-// Bytes of a token in the byte alphabet. An added token outside the alphabet stays as text.
+// An added token outside the byte alphabet stays as text.
 std::string alphabet_bytes(std::string_view token) {
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
@@ -138,7 +138,7 @@ void DecodeChain::strip_stream(size_t index, std::string_view text, std::string&
     ready += body;
   }
   state.held += ending;
-  // Only the last `stop` are stripped: finish() never passes them on.
+  // finish() drops the last `stop`.
   for (; state.held > step.stop; --state.held) ready += step.content;
   if (!ready.empty()) feed(index + 1, ready, out);
 }

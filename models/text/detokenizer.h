@@ -8,7 +8,6 @@
 
 namespace lariat::tok {
 
-// A component of a "decoder", in the order of the file.
 struct DecodeStep {
   enum class Kind {
     kReplace,       // in every token: pattern -> content, or nothing in the first when `drop_first`
@@ -22,26 +21,26 @@ struct DecodeStep {
   std::string pattern{}, content{};
   size_t start = 0, stop = 0;
   bool drop_first = false;
-  Utf8Assembler::Replace bad_bytes = Utf8Assembler::Replace::kPerPrefix;  // kByteFallback, kByteLevel
+  Utf8Assembler::Replace bad_bytes = Utf8Assembler::Replace::kPerPrefix;
 };
 
-// Converts token strings to text as soon as the text is certain. Steps form a chain; each may hold text back.
+// Converts token strings to text as soon as the text is certain; each step may hold text back.
 class DecodeChain {
  public:
   // `steps` must outlive the chain.
   explicit DecodeChain(const std::vector<DecodeStep>& steps);
 
-  // Both append to `out`. finish() ends the text; the chain cannot be used afterwards.
+  // Both append to `out`. finish() ends the text and the chain.
   void push(std::string_view token, std::string& out) { feed(0, token, out); }
   void finish(std::string& out);
 
  private:
   struct State {
     const DecodeStep* step;
-    bool fused;         // an earlier step fused all tokens
-    size_t seen = 0;    // tokens so far
+    bool fused;  // an earlier step fused all tokens
+    size_t seen = 0;
     size_t strip_left;  // characters left to strip from the front
-    size_t held = 0;    // times `content` at a possible end of the text
+    size_t held = 0;    // times `content` at a possible end
     Utf8Assembler utf8;
   };
 
@@ -55,8 +54,8 @@ class DecodeChain {
   std::vector<State> states_;
 };
 
-// Bytes of a token after another token: of a byte token its byte, of letters of the byte alphabet their
-// bytes, else the steps' output (transformers' StopStringCriteria.clean_tokenizer_vocab).
+// Bytes of a token after another token: a byte token's byte, the bytes of letters of the byte alphabet, else
+// the steps' output (transformers' StopStringCriteria.clean_tokenizer_vocab).
 std::string token_bytes(const std::vector<DecodeStep>& steps, std::string_view token);
 
 }  // namespace lariat::tok

@@ -4,8 +4,8 @@
 namespace lariat {
 namespace {
 
-// Encodes a text: cuts out added tokens, normalises the sections between them, cuts out added tokens in
-// normalised form, and encodes the rest by pre-tokenizer and BPE, or by SentencePiece.
+// Cuts added tokens out of a text, normalises the rest, cuts out added tokens in normalised form, and encodes
+// the remaining sections by pre-tokenizer and BPE, or by SentencePiece.
 class Encoding {
  public:
   Encoding(const tok::Pipeline& pipeline, size_t text_bytes, std::vector<int32_t>& out)
@@ -43,7 +43,7 @@ class Encoding {
   tok::RegexScratch regex_;
   tok::SentencePiece::Scratch sentencepiece_;
   std::vector<int32_t>& out_;
-  bool first_ = true;  // no text has been encoded yet
+  bool first_ = true;  // no text is encoded yet
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Argument binding, name lookup, methods of strings and dicts, and the functions of every template.
+// Argument binding, name lookup, methods of strings and dicts, functions.
 #include <fmt/format.h>
 #include <utf8proc.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMaxRange = 100'000;  // as in Jinja's sandbox
 
-// Python's methods, supported or not. An attribute of another name is undefined; templates test for it.
+// Python's methods, supported or not. Another attribute is undefined; templates test for it.
 constexpr std::string_view kOfText[] = {
     "capitalize", "casefold",     "center",       "count",   "encode",     "endswith",    "expandtabs",
     "find",       "format",       "format_map",   "index",   "isalnum",    "isalpha",     "isascii",
@@ -82,7 +82,6 @@ Value split_method(const Arguments& args) {
   return make_sequence(cx, Kind::kList, std::move(items));
 }
 
-// Other case of a character with a context-free one-character mapping.
 char32_t other_case(char32_t c, bool up) {
   // Unicode's SpecialCasing and a few others; title case, which differs from upper case.
   const bool special = c == 0xDF || c == 0x130 || c == 0x149 || c == 0x1F0 || c == 0x390 || c == 0x3A3 ||
@@ -121,7 +120,7 @@ template <Case how>
 Value case_method(const Arguments& args) {
   args.cx.charge(8 * text_of(args.self).size());
   std::string out;
-  bool word = false;  // the previous character is a letter
+  bool word = false;
   for (const std::string_view part : chars(text_of(args.self))) {
     const char32_t c = utf8_step(part, 0).value;
     const bool title = how == Case::kTitle || how == Case::kCapitalize;
@@ -192,7 +191,7 @@ Value range(const Arguments& args) {
   return make_sequence(args.cx, Kind::kView, std::move(items));
 }
 
-// dict(mapping, name=value, ...), and namespace() the same way.
+// dict(mapping, name=value, ...) or namespace().
 template <Kind kind>
 Value make_filled(const Arguments& args) {
   Context& cx = args.cx;
@@ -214,7 +213,7 @@ Value make_filled(const Arguments& args) {
   return made;
 }
 
-// Local time; %f is 000000, %z and %Z are empty, as for a Python time without a zone.
+// Local time; %f is 000000, %z and %Z are empty, as without a time zone in Python.
 std::string format_time(std::string format, std::time_t now) {
   for (const auto& [code, content] : {std::pair{"%f", "000000"}, std::pair{"%z", ""}, std::pair{"%Z", ""}})
     format = replace_all(format, code, content);

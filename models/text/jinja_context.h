@@ -10,7 +10,6 @@
 
 namespace lariat::jinja {
 
-// Counts the depth of a recursion; throws Failure beyond `most`.
 class Depth {
  public:
   Depth(int& depth, int most, const std::string& what, int line = 0) : depth_(depth) {
@@ -25,15 +24,14 @@ class Depth {
   int& depth_;
 };
 
-// Limits of a rendering. A conversation of 1,000 messages takes some 200,000 steps. Each byte of text made,
-// copied or searched counts: one number bounds memory and time.
+// A conversation of 1,000 messages takes some 200,000 steps. Each byte of text made, copied or searched
+// counts: one number bounds memory and time.
 struct Limits {
   uint64_t steps = 4'000'000;
   uint64_t bytes = uint64_t{256} << 20;
   uint64_t text_bytes = uint64_t{32} << 20;  // per text, output included
 };
 
-// A rendering in progress: used limits, variables, output, current line, and the time of strftime_now.
 class Context {
  public:
   Context(const Limits& limits, std::time_t time) : now(time), limits_(limits) {}
@@ -45,7 +43,7 @@ class Context {
   void charge(uint64_t bytes) {
     if ((bytes_ += bytes) > limits_.bytes) throw Failure("the template makes more text than any chat needs");
   }
-  // Called before a text of `bytes` bytes is made, `fresh` of them new.
+  // Reserves a text of `bytes` bytes, `fresh` of them new.
   void reserve_text(uint64_t bytes) { reserve_text(bytes, bytes); }
   void reserve_text(uint64_t bytes, uint64_t fresh) {
     if (bytes > limits_.text_bytes) throw Failure("the template makes a text longer than any chat needs");
@@ -65,7 +63,7 @@ class Context {
 
   // The variable of this or an outer scope, else the function, else undefined.
   Value lookup(std::string_view name) const;
-  // Sets a variable of this scope. `name` must outlive the scope.
+  // `name` must outlive the scope.
   void define(std::string_view name, Value value);
   size_t scope() const { return frame_; }
 
@@ -88,7 +86,6 @@ class Context {
   size_t frame_ = 0, top_ = 0;
 };
 
-// A scope for a body inside `parent`, ended by the destructor.
 class Scope {
  public:
   explicit Scope(Context& cx) : Scope(cx, cx.frame_) {}

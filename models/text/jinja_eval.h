@@ -7,14 +7,14 @@
 
 #include "models/text/jinja_context.h"
 
-// Evaluation of expressions. Throws Failure where Python or Jinja would raise, and for unsupported features.
+// Throws Failure where Python or Jinja would raise, and for unsupported features.
 namespace lariat::jinja {
 
-// Arguments of a call, bound to parameters as in Python; nullptr: not given. `what`: callee in errors.
+// Binds arguments as in Python; nullptr: not given.
 std::vector<const Value*> bind_arguments(const Call& call, std::string_view what,
                                          std::span<const std::string_view> parameters);
 
-// Arguments of a supported filter, method or function: its input or `self`, and the arguments in parentheses.
+// Input of a filter or `self` of a method, and the arguments in parentheses.
 struct Arguments {
   Context& cx;
   const Value& self;
@@ -40,7 +40,6 @@ struct Builtin {
   Value operator()(Context& cx, const Value& self, const Call& call) const;
 };
 
-// The entry of a table with this name; nullptr: none.
 template <class Entry>
 const Entry* in_table(std::span<const Entry> table, std::string_view name) {
   for (const Entry& entry : table) {
@@ -49,7 +48,7 @@ const Entry* in_table(std::span<const Entry> table, std::string_view name) {
   return nullptr;
 }
 
-// jinja_operators.cpp: + - * / // % ~, comparisons, attributes, items and slices
+// jinja_operators.cpp
 Value arithmetic(Context& cx, std::string_view symbol, Value a, const Value& b);
 Value negative(const Value& v);
 bool compare(Context& cx, std::string_view symbol, const Value& a, const Value& b);
@@ -62,7 +61,7 @@ Value slice(Context& cx, const Value& object, const Value& start, const Value& s
 Value apply_filter(Context& cx, const std::string& name, const Value& input, const Call& call);
 Value apply_test(Context& cx, const std::string& name, const Value& input, const Call& call);
 
-// jinja_calls.cpp: methods of strings, dicts, lists and tuples, and functions
+// jinja_calls.cpp
 bool has_method(const Value& self, std::string_view name);              // Python's methods, supported or not
 const Builtin* known_method(const Value& self, std::string_view name);  // nullptr: unsupported
 Value call_method(Context& cx, const Value& self, const std::string& name, const Call& call);

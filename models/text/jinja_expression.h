@@ -12,12 +12,11 @@
 
 namespace lariat::jinja {
 
-// Most nested brackets and blocks: parser and interpreter are recursive. Real templates need some 12.
+// Parser and interpreter are recursive. Real templates need some 12.
 inline constexpr int kMaxNesting = 120;
-// Deepest tree of an expression: a + b + c + ... is as deep as it is long.
+// a + b + c + ... is as deep as it is long.
 inline constexpr int kMaxTreeDepth = 200;
 
-// Parser of expressions: Jinja's grammar, level by level, with the evaluation of each construct.
 class ExpressionParser {
  protected:
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
@@ -27,7 +26,6 @@ class ExpressionParser {
     return Depth(depth_, kMaxNesting, kWhat, now().line);
   }
 
-  // Tokens.
   const Token& now() const { return tokens_[at_]; }
   const Token& ahead() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
   const Token& next() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
@@ -67,7 +65,7 @@ class ExpressionParser {
     return all;
   }
 
-  // A node that evaluates only the parts it needs: eval(Context&, const Parts&).
+  // Evaluates only the parts it needs: eval(Context&, const Parts&).
   template <class Eval>
   Expression lazy_node(int line, Parts parts, Eval eval) const {
     Expression e{std::move(eval), {}, line};
@@ -77,14 +75,14 @@ class ExpressionParser {
     return e;
   }
 
-  // A node that evaluates all its parts first: eval(Context&, std::vector<Value>).
+  // Evaluates all its parts first: eval(Context&, std::vector<Value>).
   template <class Eval>
   Expression node(int line, Parts operands, Eval eval) const {
     return lazy_node(line, std::move(operands), [line, eval](Context& cx, const Parts& parts) {
       std::vector<Value> values;
       values.reserve(parts.size());
       for (const Expression& part : parts) values.push_back(part(cx));
-      cx.line = line;  // line of later errors
+      cx.line = line;
       return eval(cx, std::move(values));
     });
   }
@@ -121,7 +119,7 @@ class ExpressionParser {
     return e;
   }
 
-  // Operands joined by a word: the value is the first operand with a deciding truth, else the last.
+  // The value is the first operand with a deciding truth, else the last.
   template <class Operand>
   Expression chain(std::string_view word, bool deciding, const Operand& operand) {
     Expression e = operand();
@@ -222,8 +220,7 @@ class ExpressionParser {
     return e;
   }
 
-  // A node for a call: eval(Context&, first part's value, Call). The call's arguments are the values of the
-  // other parts and of the arguments in parentheses here.
+  // A call: eval(Context&, first part's value, Call). The other parts are arguments too.
   template <class Eval>
   Expression call_node(int line, Parts parts, Eval eval) {
     std::vector<std::string> names;
@@ -311,7 +308,6 @@ class ExpressionParser {
     return all;
   }
 
-  // An expression, or a tuple of expressions separated by commas.
   Expression tuple(bool with_condition) {
     const int line = now().line;
     const auto item = [&] { return with_condition ? expression() : disjunction(); };
@@ -346,7 +342,6 @@ class ExpressionParser {
                 [](Context& cx, const std::vector<Value>& values) { return item(cx, values[0], values[1]); });
   }
 
-  // An attribute or, before parentheses, a method.
   Expression attribute_of(int line, Expression object) {
     const std::string word = name();
     Parts parts = list(std::move(object));
@@ -399,7 +394,7 @@ class ExpressionParser {
 
   std::vector<Token> tokens_;
   size_t at_ = 0;
-  int depth_ = 0;  // at the current position
+  int depth_ = 0;
 };
 
 }  // namespace lariat::jinja

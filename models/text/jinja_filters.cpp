@@ -1,4 +1,3 @@
-// Filters and tests.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,7 +51,6 @@ Value join_filter(const Arguments& args) {
   return make_text(cx, std::move(out));
 }
 
-// map(attribute=...); map_filter() handles map with a filter's name and arguments.
 Value map_attribute(const Arguments& args) {
   std::vector<Value> out;
   const Value input = to_sequence(args.cx, args.self);
@@ -60,7 +58,7 @@ Value map_attribute(const Arguments& args) {
   return make_sequence(args.cx, Kind::kIterator, std::move(out));
 }
 
-// Name of a filter or test at argument `at`, and the arguments after it.
+// Name at argument `at`, and the arguments after it.
 std::pair<std::string, Call> named_call(const Call& call, size_t at, const char* what) {
   if (!is_text(call.args[at])) throw Failure(what);
   return {text_of(call.args[at]),
@@ -95,7 +93,7 @@ Value pick(const Arguments& args) {
   return make_sequence(cx, Kind::kIterator, std::move(out));
 }
 
-// Sort key: the value itself; strings in lower case.
+// Strings sort in lower case.
 Value sort_key(Context& cx, const Value& v) { return is_text(v) ? call_method(cx, v, "lower", {}) : v; }
 
 Value sort_filter(const Arguments& args) {
@@ -155,7 +153,7 @@ Value list_filter(const Arguments& args) {
 Value length_filter(const Arguments& args) { return integer(length(args.cx, args.self)); }
 Value string_filter(const Arguments& args) { return make_text(args.cx, to_text(args.cx, args.self)); }
 
-// A string method of the input; errors use the filter's name.
+// Errors use the filter's name.
 Value text_method(const Arguments& args) {
   const Value text = make_text(args.cx, to_text(args.cx, args.self));
   Builtin method = *known_method(text, args.name == "trim" ? "strip" : args.name);
@@ -205,7 +203,6 @@ template <bool truth>
 bool is_bool(const Value& v) {
   return v.is(Kind::kBool) && v.boolean == truth;
 }
-// A comparison by symbol or name.
 struct Comparison {
   std::string_view name, symbol;
 };

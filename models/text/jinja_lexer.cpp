@@ -46,7 +46,6 @@ class Lexer {
     tokens_.push_back({.kind = kind, .line = line_, .text = std::move(text), .value = {}});
   }
 
-  // Advances and counts lines.
   std::string_view take(size_t n) {
     const std::string_view taken = source_.substr(at_, n);
     line_ += static_cast<int>(std::count(taken.begin(), taken.end(), '\n'));
@@ -91,7 +90,6 @@ class Lexer {
     take(text.size());
   }
 
-  // Number of consecutive characters of a kind from a position on.
   size_t count(size_t at, bool (*is)(char)) const {
     size_t n = 0;
     while (at + n < source_.size() && is(source_[at + n])) ++n;
@@ -101,7 +99,6 @@ class Lexer {
     return at < source_.size() && of.find(source_[at]) != std::string_view::npos;
   }
 
-  // Reads from the end of one tag to the end of the next.
   void data() {
     const bool line_start = at_line_start_;
     size_t end = at_;
@@ -124,7 +121,7 @@ class Lexer {
   }
 
   void tag(bool block) {
-    std::string open;  // brackets
+    std::string open;
     const int opened = line_;
     for (;;) {
       if (open.empty() && close(block ? "%}" : "}}", block)) break;

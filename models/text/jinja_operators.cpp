@@ -92,7 +92,6 @@ bool contains(Context& cx, const Value& container, const Value& item) {
                      [&](const Value& member) { return equal(cx, member, item); });
 }
 
-// Slice bound, clipped to the length as in Python.
 int64_t bound(const Value& v, int64_t length, int64_t otherwise) {
   if (v.is(Kind::kNone)) return otherwise;
   if (v.is(Kind::kUndefined)) fail_undefined(v);

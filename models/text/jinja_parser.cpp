@@ -12,10 +12,9 @@ namespace {
 
 constexpr size_t kMaxParameters = 64;
 
-// Target of an assignment: sets a name, an attribute of a namespace, or several of them.
+// Sets a name, an attribute of a namespace, or several of them.
 using Target = std::function<void(Context&, const Value&)>;
 
-// Runs a body in a separate scope and returns its output.
 std::string capture(Context& cx, const Program& body, Flow& flow) {
   std::string outer = std::exchange(cx.out, "");
   const Scope scope(cx);
@@ -29,8 +28,8 @@ struct For {
   std::optional<Expression> condition;
   Program body, otherwise;
 
-  // Items of the loop. Jinja evaluates the condition as late as possible, this code at once: the condition
-  // must not see changes of the loop's body, which only a namespace can carry.
+  // Jinja evaluates the condition as late as possible, this code at once: the condition must not see changes
+  // of the loop's body, which only a namespace can carry.
   std::vector<Value> kept(Context& cx) const {
     const Value source = to_sequence(cx, items(cx));
     if (!condition) return items_of(source);
@@ -94,7 +93,7 @@ class Parser : ExpressionParser {
   Program run() { return block({}); }
 
  private:
-  // Statements up to a tag with one of these names (not consumed) or, without names, up to the end.
+  // Statements up to a tag with one of these names (not consumed); without names, to the end.
   Program block(const std::vector<std::string_view>& ends) {
     const Depth nesting = nest();
     Program body;
@@ -120,7 +119,6 @@ class Parser : ExpressionParser {
     }
   }
 
-  // A statement without break or continue.
   template <class Run>
   static Statement following(int line, Run run) {
     return {[run = std::move(run)](Context& cx) {
@@ -290,7 +288,7 @@ class Parser : ExpressionParser {
     };
   }
 
-  int loops_ = 0;  // at the current position
+  int loops_ = 0;
 };
 
 }  // namespace

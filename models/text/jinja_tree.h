@@ -6,7 +6,7 @@
 
 #include "models/text/jinja_context.h"
 
-// A template as text, tokens and tree. Functions throw Failure with the line, counted from 1.
+// Functions throw Failure with the line, counted from 1.
 namespace lariat::jinja {
 
 struct Token {
@@ -17,10 +17,9 @@ struct Token {
   Value value;       // kNumber
 };
 
-// Tokens with trim_blocks and lstrip_blocks, as in transformers, without comments.
+// Applies trim_blocks and lstrip_blocks, as transformers; drops comments.
 std::vector<Token> tokenize(std::string_view source);
 
-// A node of an expression's tree: its parts, and the function of its value.
 struct Expression {
   std::function<Value(Context&, const std::vector<Expression>& parts)> eval;
   std::vector<Expression> parts;
@@ -59,7 +58,6 @@ struct Program {
 
 Program parse(std::string_view source);
 
-// Output of the template for `variables`.
 std::string render(const Program& program, Context& cx,
                    const std::vector<std::pair<std::string, Value>>& variables);
 

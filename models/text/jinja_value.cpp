@@ -20,7 +20,6 @@ int depth_of(const Value& v) {
   return v.is(Kind::kDict) ? v.as<Dict>().depth : 0;
 }
 
-// Updates the depth of a container that is to hold `v`.
 void contain(const Value& v, int& depth) {
   if (!is_plain(v)) {
     const char* what = v.is(Kind::kNamespace) ? "namespace" : v.is(Kind::kMacro) ? "macro" : "loop";
@@ -56,7 +55,7 @@ std::string float_repr(double d) {
   return out;
 }
 
-// Writes a value like Python's repr() or json.dumps(), with `indent` or, below 0, on one line.
+// Writes Python's repr() or json.dumps(), with `indent` or, below 0, on one line.
 class Writer {
  public:
   Writer(Context& cx, bool json, int64_t indent) : cx_(cx), json_(json), indent_(indent) {}

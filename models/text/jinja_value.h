@@ -12,7 +12,7 @@
 // Values of a chat template: Python's, as far as templates can tell.
 namespace lariat::jinja {
 
-// An error of a template or its input. render() adds the line if it is unknown (0).
+// line 0: unknown; render() adds the line.
 struct Failure : std::runtime_error {
   explicit Failure(const std::string& what, int at_line = 0) : std::runtime_error(what), line(at_line) {}
   int line;
@@ -34,7 +34,7 @@ enum class Kind : uint8_t {
   kDict,
   kNamespace,
   kMacro,
-  kLoop,      // the variable `loop`
+  kLoop,
   kFunction,  // of the environment: range, namespace, ...
 };
 
@@ -54,16 +54,16 @@ struct Value {
   bool is(Kind other) const { return kind == other; }
 };
 
-using Text = std::string;  // valid UTF-8
+using Text = std::string;
 
 struct Sequence {
   std::vector<Value> items;
-  bool taken = false;  // kIterator: already iterated
-  int depth = 1;       // of nested containers, itself included
+  bool taken = false;
+  int depth = 1;  // of nested containers, itself included
 };
 
 struct Dict {
-  std::vector<std::pair<Value, Value>> members;  // in order; linear lookup counts as steps
+  std::vector<std::pair<Value, Value>> members;  // linear lookup counts as steps
   int depth = 1;
 };
 
@@ -74,7 +74,7 @@ struct Loop {
 
 struct Call {
   std::vector<Value> args;
-  std::vector<std::string> names;  // names of the last args
+  std::vector<std::string> names;  // of the last args
   size_t by_place() const { return args.size() - names.size(); }
 };
 using Function = std::function<Value(Context&, const Call&)>;
@@ -96,41 +96,40 @@ Value make_dict(Context& cx, std::vector<std::pair<Value, Value>> members = {});
 Value from_json(Context& cx, const nlohmann::ordered_json& json);
 
 inline bool is_text(const Value& v) { return v.kind == Kind::kText; }
-inline const std::string& text_of(const Value& v) { return v.as<Text>(); }  // kText, kUndefined
-bool is_sequence(const Value& v);                                           // kList ... kIterator
+inline const std::string& text_of(const Value& v) { return v.as<Text>(); }
+bool is_sequence(const Value& v);
 inline const std::vector<Value>& items_of(const Value& v) { return v.as<Sequence>().items; }
-bool is_number(const Value& v);    // Python's: bool, int, float
+bool is_number(const Value& v);    // bool, int, float
 bool is_integral(const Value& v);  // bool, int
-int64_t integral(const Value& v);  // of a bool or int
-double to_double(const Value& v);  // of a number
-// A number without loss on x86-64 and AArch64: long double holds every int64 and every double.
+int64_t integral(const Value& v);
+double to_double(const Value& v);
+// Lossless on x86-64 and AArch64: long double holds every int64 and every double.
 long double exact(const Value& v);
-// True if the value neither refers to a scope nor can change. Lists, dicts and namespaces hold only such
-// values: no value can hold itself, and no macro outlives its scope.
+// True if the value neither refers to a scope nor can change. Containers hold only such values: no value can
+// hold itself, and no macro outlives its scope.
 bool is_plain(const Value& v);
 
 const char* type_name(const Value& v);  // as in Python's errors
 bool truth(const Value& v);
 std::string to_text(Context& cx, const Value& v);  // Python's str()
-// The value as from json.dumps with ensure_ascii=False; `indent` below 0: on one line.
+// json.dumps with ensure_ascii=False; `indent` below 0: on one line.
 std::string to_json(Context& cx, const Value& v, int64_t indent);
 bool equal(Context& cx, const Value& a, const Value& b);  // Python's ==
 int64_t length(Context& cx, const Value& v);
-// Items as a sequence; throws Failure for a value that is not iterable, or an iterator used twice.
+// Throws Failure for a value that is not iterable, or an iterator used twice.
 Value to_sequence(Context& cx, const Value& v);
 
 Value* find(Context& cx, const Dict& dict, const Value& key);
 Value* find(Context& cx, const Dict& dict, std::string_view key);
 void put(Context& cx, Dict& dict, const Value& key, const Value& value);
 
-// Throws Failure naming the undefined value; for operations that Jinja refuses on it.
 [[noreturn]] void fail_undefined(const Value& v);
 
-// Strings as Python's str: indices count code points. All are valid UTF-8.
+// Indices count code points. All strings are valid UTF-8.
 bool is_python_space(char32_t c);  // whitespace of str.isspace() and strip()
 std::vector<std::string_view> chars(std::string_view text);
 size_t find_in(std::string_view text, std::string_view part, size_t from = 0);  // linear; npos
-// strip(), lstrip() or rstrip(): removes whitespace if `set` is null, else the characters in `set`.
+// Removes whitespace if `set` is null, else the characters in `set`.
 std::string_view strip(std::string_view text, const std::string* set, bool left, bool right);
 
 }  // namespace lariat::jinja

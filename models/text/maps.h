@@ -8,19 +8,17 @@
 
 namespace lariat::tok {
 
-// Allows string_view lookups in a map of strings.
 struct StringHash {
   using is_transparent = void;
   size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
 };
 using StringMap = std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>>;
 
-// Map from uint64_t to uint64_t with open addressing, without deletion, for many lookups. Not for the key ~0.
+// Map with open addressing, without deletion. Not for the key ~0.
 class FlatMap {
  public:
   static constexpr uint64_t kNone = ~uint64_t{0};
 
-  // Value of `key`, or kNone.
   uint64_t find(uint64_t key) const {
     if (slots_.empty()) return kNone;
     for (size_t i = mix(key) & mask_;; i = (i + 1) & mask_) {
@@ -30,7 +28,7 @@ class FlatMap {
   }
   bool contains(uint64_t key) const { return find(key) != kNone; }
 
-  // Sets or replaces a value, which must not be kNone.
+  // `value` must not be kNone.
   void set(uint64_t key, uint64_t value) {
     if ((size_ + 1) * 2 > slots_.size()) grow();
     Slot& slot = place(key);

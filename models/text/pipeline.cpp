@@ -17,7 +17,7 @@ void place(Pipeline& pipeline, int32_t id, const std::string& text, bool special
   if (token.known && token.text != text) {
     throw Error(
         fmt::format("{}: id {} belongs to both '{:.60}' and '{:.60}'; the tokenizer files contradict "
-                    "each other",
+                    "each other, download them again",
                     pipeline.file, id, token.text, text));
   }
   token = {text, true, special};
@@ -25,12 +25,12 @@ void place(Pipeline& pipeline, int32_t id, const std::string& text, bool special
   if (!fresh && it->second != id) {
     throw Error(
         fmt::format("{}: token '{:.60}' has the ids {} and {}; the tokenizer files contradict each "
-                    "other",
+                    "other, download them again",
                     pipeline.file, text, it->second, id));
   }
 }
 
-// Calls see(text, id, true for a control piece) for each token of the vocabulary.
+// Calls see(text, id, true for a control piece).
 template <class See>
 void each_token(const Pipeline& pipeline, const See& see) {
   if (pipeline.bpe) {
@@ -41,8 +41,8 @@ void each_token(const Pipeline& pipeline, const See& see) {
   }
 }
 
-// Sizes the table by id. Ids may go up to twice the number of tokens plus a gap (padded vocabularies have
-// gaps of some thousands): a huge id in a small file must not make a huge table.
+// Ids may go up to twice the number of tokens plus a gap (padded vocabularies have gaps of some thousands): a
+// huge id in a small file must not make a huge table.
 void make_room(Pipeline& pipeline) {
   constexpr size_t kMaxGap = size_t{1} << 19;
   size_t count = 0;
@@ -57,9 +57,9 @@ void make_room(Pipeline& pipeline) {
   each_token(pipeline, see);
   for (const AddedToken& token : pipeline.added) see(token.content, token.id, false);
   if (static_cast<size_t>(largest) >= 2 * count + kMaxGap) {
-    throw Error(fmt::format("{}: token '{:.60}' has the id {} and there {}; the file is damaged",
-                            pipeline.file, name, largest,
-                            count == 1 ? "is 1 token" : fmt::format("are {} tokens", count)));
+    throw Error(fmt::format(
+        "{}: token '{:.60}' has the id {} and there {}; the file is damaged, download it again",
+        pipeline.file, name, largest, count == 1 ? "is 1 token" : fmt::format("are {} tokens", count)));
   }
   pipeline.tokens.resize(static_cast<size_t>(largest) + 1);
   pipeline.ids.reserve(count);
@@ -143,7 +143,9 @@ void index_tokens(Pipeline& pipeline) {
   for (const auto* ids : {&pipeline.template_prefix, &pipeline.template_suffix}) {
     for (int32_t id : *ids) {
       if (pipeline.token(id) == nullptr)
-        throw Error(fmt::format("{}: key 'post_processor': id {} is not a token", pipeline.file, id));
+        throw Error(fmt::format(
+            "{}: key 'post_processor': id {} is not a token; the file is damaged, download it again",
+            pipeline.file, id));
     }
   }
 }

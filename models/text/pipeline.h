@@ -14,7 +14,6 @@
 
 namespace lariat::tok {
 
-// A component of a "normalizer", in the order of the file.
 struct NormalizeStep {
   enum class Kind { kForm, kPrepend, kReplace };
   Kind kind;
@@ -23,19 +22,17 @@ struct NormalizeStep {
   std::string content{};               // kPrepend, kReplace
 };
 
-// Applies the components of a "normalizer" to a text in turn.
 std::string normalize(const std::vector<NormalizeStep>& steps, std::string_view text);
 
-// Parts of a Tokenizer in the order of encoding (added tokens, normalizer, added tokens in normalised form,
-// then pre-tokenizer and BPE, or SentencePiece), and of decoding.
+// Parts of a Tokenizer, in the order of encoding (encoder.cpp) and of decoding.
 struct Pipeline {
   struct Token {
-    std::string text;  // as in the vocabulary file
+    std::string text;
     bool known = false;
     bool special = false;
   };
 
-  std::string file;  // for errors
+  std::string file;
   std::vector<AddedToken> added;
   StringMap added_index;  // content -> index in `added`
   std::vector<NormalizeStep> normalizer;
@@ -49,20 +46,20 @@ struct Pipeline {
   bool split_special = false;  // special tokens in a text are plain text
   // Texts that get a leading space: none, the first, or all between added tokens.
   PreTokenizeStep::Prepend space_in_front = PreTokenizeStep::Prepend::kNever;
-  // Special tokens by name ("bos_token") from the vocabulary's file.
+  // Special tokens of the vocabulary's file by name ("bos_token").
   std::map<std::string, std::string> own_roles;
   std::vector<std::string> warnings;
 
-  // Built by index_tokens() from the members above.
-  std::vector<Token> tokens;  // by id
+  // Members built by index_tokens().
+  std::vector<Token> tokens;
   StringMap ids;
   AddedTokens raw_added, normalized_added;
 
-  // From tokenizer.model, or from the settings next to the vocabulary.
+  // Settings of tokenizer.model or of the files next to the vocabulary.
   std::map<std::string, std::string> roles;  // name of a special token -> the token
   std::optional<int32_t> bos, eos;
   bool adds_bos = false;
-  std::vector<int32_t> prefix;  // ids that add_bos adds before a text
+  std::vector<int32_t> prefix;
 
   const Token* token(int32_t id) const {  // nullptr: no token
     const auto at = static_cast<size_t>(id);
@@ -70,16 +67,15 @@ struct Pipeline {
   }
 };
 
-// Fills `pipeline` from a tokenizer.json. Throws Error naming the file and the key.
+// Throws Error.
 void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline);
 
-// Fills `pipeline` from a tokenizer.model: a SentencePiece model, or a tiktoken vocabulary of that name.
+// A tokenizer.model is a SentencePiece model or a tiktoken vocabulary.
 void load_model(const ModelTexts& texts, const TokenizerSettings& settings, Pipeline& pipeline);
-// Fills it from the bytes of a SentencePiece model: runs libsentencepiece or, for a LlamaTokenizer that is
-// not "legacy", transformers 5's pipeline built from the pieces. pipeline.file names the model.
+// Runs libsentencepiece or, for a LlamaTokenizer that is not "legacy", transformers 5's pipeline built from
+// the pieces. pipeline.file names the model.
 void load_sentencepiece(const std::string& bytes, const TokenizerSettings& settings, Pipeline& pipeline);
 
-// Fills it from a tiktoken vocabulary, which may have the file name of a SentencePiece model.
 inline constexpr uint64_t kMaxTiktokenBytes = uint64_t{16} << 20;
 bool looks_like_tiktoken(std::string_view bytes);
 void load_tiktoken(const ModelTexts& texts, std::string_view name, const TokenizerSettings& settings,
@@ -88,13 +84,13 @@ void load_tiktoken(const ModelTexts& texts, std::string_view name, const Tokeniz
 // Adds the tokens of a class, with ids from `next` on, and the prefix of every text.
 void add_class_tokens(const TokenizerClass& known, int32_t next, Pipeline& pipeline);
 
-// Adds a token, or replaces the flags of the token with this content (keeping id and special).
+// Adds a token, or replaces the flags of a token with this content (keeping id and special).
 void add_token(Pipeline& pipeline, AddedToken token);
 
-// Id of a token of the vocabulary, without added tokens.
+// Searches the vocabulary without added tokens.
 std::optional<int32_t> vocabulary_id(const Pipeline& pipeline, const std::string& token);
 
-// Builds the tables. Throws Error if added tokens contradict the vocabulary.
+// Throws Error if added tokens contradict the vocabulary.
 void index_tokens(Pipeline& pipeline);
 
 }  // namespace lariat::tok

@@ -7,7 +7,7 @@ namespace {
 
 using PreTokenizeKind = PreTokenizeStep::Kind;
 
-// Calls found(begin, end) for each match of a step, in order, except an empty match right after a match.
+// Calls found(begin, end) for each match, except an empty match right after a match.
 template <class Found>
 void find_matches(const PreTokenizeStep& step, std::string_view text, RegexScratch& scratch,
                   const Found& found) {
@@ -42,7 +42,6 @@ bool join(SplitBehavior behavior, bool left, bool right) {
   return behavior == SplitBehavior::kMergedWithNext && left && !right;
 }
 
-// Passes a text through the steps from `index` on, and the resulting words to a sink.
 struct Splitter {
   const std::vector<PreTokenizeStep>& steps;
   RegexScratch& scratch;
@@ -71,7 +70,7 @@ struct Splitter {
 
   void cut(size_t index, std::string_view text, bool first) const {
     const PreTokenizeStep& step = steps[index];
-    size_t open = 0, done = 0;  // range of the piece that may still grow
+    size_t open = 0, done = 0;  // the piece that may still grow
     bool open_is_match = false;
     const auto pass = [&] {
       const bool dropped = step.behavior == SplitBehavior::kRemoved && open_is_match;

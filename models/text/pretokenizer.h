@@ -11,7 +11,6 @@ namespace lariat::tok {
 
 enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// A component of a "pre_tokenizer", in the order of the file.
 struct PreTokenizeStep {
   enum class Kind { kSplit, kByteLevel, kDigits, kMetaspace };
   enum class Prepend { kNever, kFirst, kAlways };
@@ -19,13 +18,13 @@ struct PreTokenizeStep {
   std::optional<Regex> regex{};  // kSplit by a regex; kByteLevel with use_regex
   std::string literal{};         // kSplit by a string (not empty); kMetaspace: replacement, one character
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;                // kSplit: matches are kept, the text between them separates
-  bool add_prefix_space = false;      // kByteLevel
-  Prepend prepend = Prepend::kNever;  // kMetaspace
-  bool split = true;                  // false: rewrites the text only (kByteLevel, kMetaspace)
+  bool invert = false;  // kSplit: matches are kept, the text between them separates
+  bool add_prefix_space = false;
+  Prepend prepend = Prepend::kNever;
+  bool split = true;  // false: rewrites the text only (kByteLevel, kMetaspace)
 };
 
-// Cuts a text into BPE's words and passes them on. `first`: the text begins the whole input.
+// first: the text begins the whole input.
 using WordSink = std::function<void(std::string_view word)>;
 void pre_tokenize(const std::vector<PreTokenizeStep>& steps, std::string_view text, bool first,
                   RegexScratch& scratch, const WordSink& sink);

@@ -13,10 +13,9 @@
 namespace lariat::tok {
 namespace {
 
-// Limits on backtracking and lookahead: a hostile pattern must end. A normal split takes less than
-// kUsualSteps steps and kUsualWindow bytes of lookahead; only runs of thousands of spaces or letters need
-// more, and are then consumed at once. Additional work is charged to the text's budget, linear in its bytes.
-// (PCRE2's match limit does not count characters inside a repeat.)
+// Limits on backtracking and lookahead: a hostile pattern must end. Only runs of thousands of spaces or
+// letters take more than kUsualSteps steps and kUsualWindow bytes of lookahead. Additional work is charged to
+// the text's budget, linear in its bytes. (PCRE2's match limit does not count characters inside a repeat.)
 constexpr uint64_t kUsualSteps = 10'000, kStepsPerByte = 64, kMostSteps = 20'000'000;
 constexpr size_t kUsualWindow = 1024;
 constexpr uint32_t kHeapLimitKib = 256 << 10;
@@ -68,8 +67,8 @@ Regex::Regex(const std::string& pattern, std::string where) : where_(std::move(w
                                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
                                          &error, &offset, nullptr);
   if (code == nullptr) {
-    throw Error(fmt::format("{}: not a usable pattern ({} at byte {} of {})", where_, pcre_message(error),
-                            offset, translated.substr(0, 200)));
+    throw Error(fmt::format("{}: not a usable pattern ({} at byte {} of {}); rewrite the pattern", where_,
+                            pcre_message(error), offset, translated.substr(0, 200)));
   }
   const bool jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
   code_ = std::make_shared<Code>(Code{{code, pcre2_code_free}, jit});
@@ -109,7 +108,8 @@ bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end,
     if (whole && rc == PCRE2_ERROR_NOMATCH) return false;
     const bool backtracks = rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_HEAPLIMIT;
     if (!backtracks && rc != PCRE2_ERROR_NOMATCH && rc != PCRE2_ERROR_PARTIAL)
-      throw Error(fmt::format("{}: the pattern failed on this text ({})", where_, pcre_message(rc)));
+      throw Error(fmt::format("{}: the pattern failed on this text ({}); rewrite the pattern", where_,
+                              pcre_message(rc)));
     const uint64_t more = backtracks ? steps *= 8 : std::min(window *= 8, text.size() - from);
     if (more > s.budget) {
       throw Error(where_ + (backtracks ? ": the pattern backtracks too much on this text; use a "

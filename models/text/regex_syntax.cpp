@@ -58,8 +58,8 @@ constexpr Posix kPosix[] = {
     {"xdigit", "0-9A-Fa-f"},
 };
 
-// A set of characters: members of a PCRE2 class, and one-character patterns for nested classes, '&&' and
-// negations inside a class, which PCRE2 lacks.
+// Members of a PCRE2 class, and one-character patterns for what PCRE2 lacks inside a class: classes, '&&' and
+// negations.
 struct CharacterSet {
   std::string members{};
   std::vector<std::string> patterns{};
@@ -72,7 +72,6 @@ struct CharacterSet {
     patterns.insert(patterns.end(), other.patterns.begin(), other.patterns.end());
   }
 
-  // Pattern for one character inside or outside the set.
   std::string pattern(bool negated) const {
     std::string one = (negated ? "[^" : "[") + members + "]";
     if (members.empty()) one = negated ? "(?s:.)" : "(?!)";
@@ -86,7 +85,6 @@ struct CharacterSet {
   }
 };
 
-// A character as a member of a PCRE2 class.
 std::string member(char32_t c) { return fmt::format("\\x{{{:x}}}", static_cast<uint32_t>(c)); }
 
 class Translator {
@@ -200,7 +198,7 @@ class Translator {
     ++at_;
   }
 
-  // \s, \w, \d, \p{...} and their negations; at_ is after the backslash.
+  // at_ is after the backslash.
   CharacterSet named_set(bool& negated) {
     const char e = in_[at_++];
     negated = e >= 'A' && e <= 'Z';
@@ -297,7 +295,6 @@ class Translator {
     return {.members = known->members, .cased = name != "space"};
   }
 
-  // Adds one character of a class, or a range.
   void add_characters(CharacterSet& set) {
     const char32_t first = class_character();
     char32_t last = first;

@@ -13,7 +13,7 @@
 namespace lariat::tok {
 namespace {
 
-constexpr char32_t kSpaceSymbol = 0x2581;  // SentencePiece's symbol for a space
+constexpr char32_t kSpaceSymbol = 0x2581;
 constexpr std::string_view kSpacePiece = "\xE2\x96\x81";
 constexpr uint64_t kMaxModelBytes = uint64_t{64} << 20;
 constexpr size_t kMaxCachedWords = size_t{1} << 17, kMaxCachedBytes = 64;
@@ -39,8 +39,8 @@ SentencePiece::SentencePiece(const std::string& bytes, const std::string& file) 
   find_joints();
 }
 
-// If no piece holds a space after another character, no merge crosses the position before a space. Words are
-// then encoded and cached separately: a word without its space gets the space back as the dummy prefix.
+// If no piece holds a space after another character, no merge crosses the position before a space: words are
+// encoded and cached separately. A word without its space gets the space back as the dummy prefix.
 void SentencePiece::find_joints() {
   space_id_ = processor_->PieceToId(kSpacePiece);
   cuttable_ = spec_.bpe && spec_.plain_normalizer && spec_.dummy_prefix && !spec_.removes_spaces &&
@@ -108,7 +108,7 @@ int32_t SentencePiece::unk() const { return processor_->unk_id(); }
 
 namespace {
 
-// Steps of decoding. `strip`: leading spaces to remove.
+// strip: leading spaces to remove.
 std::vector<DecodeStep> decode_steps(size_t strip, Utf8Assembler::Replace bad_bytes) {
   using Kind = DecodeStep::Kind;
   return {{.kind = Kind::kReplace, .pattern = std::string(kSpacePiece), .content = " "},
@@ -117,7 +117,7 @@ std::vector<DecodeStep> decode_steps(size_t strip, Utf8Assembler::Replace bad_by
           {.kind = Kind::kStrip, .content = " ", .start = strip}};
 }
 
-// Every split of a piece into two pieces is a merge; merges with the lower resulting id come first.
+// Every split of a piece into two pieces is a merge, ordered by the resulting id.
 BpeSpec as_bpe(const SentencePiece& model) {
   BpeSpec spec;
   spec.fuse_unk = spec.byte_fallback = true;

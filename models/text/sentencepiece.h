@@ -15,43 +15,37 @@ class SentencePieceProcessor;
 
 namespace lariat::tok {
 
-// The parts of a serialized SentencePiece model that encoding needs.
 struct CheckedSentencePiece {
-  std::string bytes;  // a model with only the needed parts
+  std::string bytes;  // only the needed parts
   bool bpe = false;   // false: unigram model
   bool plain_normalizer = true;
   bool dummy_prefix = true, removes_spaces = true, escapes_spaces = true;  // of the normalizer
-  std::vector<std::string> user_defined;                                   // pieces
+  std::vector<std::string> user_defined;
 };
 
-// Parses a model and checks everything that libsentencepiece 0.1.97 trusts; other parts are not passed on.
-// Throws Error naming `file`.
-//
-// libsentencepiece reads out of bounds, aborts or never ends unless:
+// Parses a model and checks everything that libsentencepiece 0.1.97 trusts; drops other parts (self tests run
+// at load and print). Throws Error. libsentencepiece reads out of bounds, aborts or never ends unless:
 // - pieces hold no NUL (its tries use C strings), are short, and none is a prefix of many others (its matcher
 //   keeps 64 results);
 // - scores are finite (they order a priority queue);
 // - a normalizer's charsmap has a double array within bounds, terminated replacements, and no rule longer
 //   than the 32 prefixes that normalizing keeps.
-// Omitted: self tests, which run at load and print, and the denormalizer, which lariat does not use.
 CheckedSentencePiece checked_sentencepiece(std::string_view bytes, const std::string& file);
 
-// A SentencePiece model run by libsentencepiece.
 class SentencePiece {
  public:
-  // `bytes`: a serialized model. Throws Error naming `file`.
+  // Throws Error.
   SentencePiece(const std::string& bytes, const std::string& file);
 
-  // Cached ids of words. One per encoder.
+  // Cached words. One per encoder.
   struct Scratch {
     std::unordered_map<std::string, std::vector<int32_t>, StringHash, std::equal_to<>> words;
   };
 
-  // Appends the ids of a text.
   void encode(std::string_view text, Scratch& scratch, std::vector<int32_t>& out) const;
 
   int32_t size() const;
-  std::string piece(int32_t id) const;  // valid UTF-8
+  std::string piece(int32_t id) const;
   std::optional<int32_t> find(const std::string& piece) const;
   bool is_control(int32_t id) const;  // includes the unknown piece
   int32_t bos() const;                // -1: none
@@ -67,7 +61,7 @@ class SentencePiece {
 
   std::shared_ptr<const sentencepiece::SentencePieceProcessor> processor_;
   std::string file_;
-  CheckedSentencePiece spec_;                  // without its bytes
+  CheckedSentencePiece spec_;
   bool cuttable_ = false;                      // words that begin with a space are encoded separately
   std::unordered_set<char32_t> before_space_;  // characters right before a space inside a piece
   int32_t space_id_ = -1;

@@ -22,13 +22,12 @@ constexpr size_t kMaxReplacement = 256;
 constexpr float kMaxScore = 1e9F;  // sums over a text stay finite
 constexpr uint64_t kUserDefined = 4;
 
-// Iterates over the fields of a protobuf message (encoding: protobuf.dev/programming-guides/encoding). Groups
-// are damage: no message here has groups.
+// Fields of a protobuf message (protobuf.dev/programming-guides/encoding). Groups are damage: no message here
+// has groups.
 class ProtoReader {
  public:
   explicit ProtoReader(std::string_view bytes) : bytes_(bytes) {}
 
-  // Reads the next field; false at the end or if the message is damaged.
   bool next() {
     const std::string_view start = bytes_;
     uint64_t key = 0;
@@ -41,11 +40,11 @@ class ProtoReader {
   }
   bool damaged() const { return damaged_; }
 
-  uint64_t field = 0;  // field number
-  int wire = 0;        // 0: number; 1, 5: 8 or 4 bytes in text; 2: text
+  uint64_t field = 0;
+  int wire = 0;  // 0: number; 1, 5: 8 or 4 bytes in text; 2: text
   uint64_t number = 0;
   std::string_view text;
-  std::string_view whole;  // the field with its key
+  std::string_view whole;
 
  private:
   bool value(uint64_t type) {
@@ -107,7 +106,6 @@ class Checker {
     throw Error(fmt::format("{}: not a usable SentencePiece model ({}); download it again", file_, what));
   }
 
-  // Calls visit(message) at each field of the message `name`.
   template <class F>
   void each_field(std::string_view bytes, const std::string& name, const F& visit) const {
     ProtoReader message(bytes);
@@ -169,8 +167,8 @@ class Checker {
     }
   }
 
-  // A charsmap: bytes of the double array (4), the array, and replacements, each terminated by a NUL. A key's
-  // value is its replacement's position. Units: darts-clone, darts.h, DoubleArrayUnit.
+  // Bytes of the double array (4), the array, and replacements, each terminated by a NUL. A key's value is
+  // its replacement's position. Units: darts-clone, darts.h, DoubleArrayUnit.
   void charsmap(std::string_view blob) const {
     uint32_t trie_bytes = 0;
     if (blob.size() > 4) std::memcpy(&trie_bytes, blob.data(), 4);
@@ -191,7 +189,7 @@ class Checker {
     check_trie(array, replacements.size());
   }
 
-  // Walks the trie by depth from the root: units reachable by a key of `depth` bytes.
+  // Walks the trie by depth: units reachable by a key of `depth` bytes.
   void check_trie(const std::vector<uint32_t>& array, size_t replacement_bytes) const {
     std::vector<uint32_t> level = {0}, next;
     for (size_t depth = 0; !level.empty(); ++depth) {

@@ -7,16 +7,15 @@
 #include "models/text/pipeline.h"
 #include "models/text/unicode.h"
 
-// Vocabularies of the tiktoken package: lines of "base64 rank". A token's rank is its id; neighbours with the
-// lowest-ranked merged token merge first (tiktoken 0.14, src/lib.rs, byte_pair_merge). The tokenizer's class
-// holds the pattern and the special tokens.
+// Lines of "base64 rank". A token's rank is its id; neighbours with the lowest-ranked merged token merge
+// first (tiktoken 0.14, src/lib.rs, byte_pair_merge). The tokenizer's class holds pattern and special tokens.
 namespace lariat::tok {
 namespace {
 
 constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 constexpr size_t kMaxBytes = 256;  // per token
 
-// Decodes a base64 word to letters of the byte alphabet; "": not base64.
+// Decodes base64 to the byte alphabet; "": not base64.
 std::string letters_of(std::string_view word) {
   std::string letters;
   uint32_t bits = 0;

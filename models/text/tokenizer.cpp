@@ -24,8 +24,8 @@ std::optional<int32_t> id_of_role(const Pipeline& pipeline, const char* role) {
   return it == pipeline.roles.end() ? std::nullopt : find_id(pipeline, it->second);
 }
 
-// transformers 5: a tokenizer.json's post-processor overrides add_bos_token. For a tokenizer.model
-// add_bos_token defaults to true, as in transformers 4's LlamaTokenizer.
+// transformers 5: a tokenizer.json's post-processor overrides add_bos_token. For a tokenizer.model the
+// default is true, as in transformers 4's LlamaTokenizer.
 void settle_bos(Pipeline& pipeline, const TokenizerSettings& settings, bool has_template) {
   const auto named = settings.named.find("bos_token");
   const bool in_file = named != settings.named.end() && !named->second.where.empty();
@@ -57,7 +57,7 @@ void add_tokens_of_class(const ModelTexts& texts, bool has_json, Pipeline& pipel
   }
 }
 
-// Skips a token to which transformers would give the next free id: the model has no row for it.
+// Skips a token that transformers would give the next free id: the model has no row for it.
 void add_named_tokens(Pipeline& pipeline, const TokenizerSettings& settings) {
   for (const auto& [key, named] : settings.named) {
     AddedToken token = named.token;
@@ -111,7 +111,6 @@ void warn_beside_model(TokenizerSettings& settings) {
     settings.warn("add_prefix_space", "false; ignored, as in transformers for this class");
 }
 
-// A prompt is to be continued: no EOS is added.
 void warn_of_eos(Pipeline& pipeline, TokenizerSettings& settings) {
   if (!pipeline.template_suffix.empty()) {
     pipeline.warnings.push_back(fmt::format(
@@ -122,7 +121,6 @@ void warn_of_eos(Pipeline& pipeline, TokenizerSettings& settings) {
   }
 }
 
-// A file may cause the same warning for each of its tokens.
 void shorten(std::vector<std::string>& warnings) {
   constexpr size_t kMost = 20;
   if (warnings.size() <= kMost) return;

@@ -12,15 +12,13 @@ namespace lariat::tok {
 namespace {
 
 using Warnings = std::vector<std::string>;
-constexpr size_t kMaxContentBytes = 256;  // of a Replace or Prepend
-constexpr size_t kMaxSteps = 32;          // per chain of components
+constexpr size_t kMaxContentBytes = 256;
+constexpr size_t kMaxSteps = 32;
 
-// Name of a member in errors.
 std::string where(const JsonFields& fields, std::string_view key) {
   return fmt::format("{}: key '{}'", fields.file(), fields.path(key));
 }
 
-// Reads the name under `key`, which must be one of `supported`.
 std::string read_name(const JsonFields& fields, const char* key,
                       std::initializer_list<std::string_view> supported) {
   std::string name = fields.need_string(key);
@@ -29,11 +27,11 @@ std::string read_name(const JsonFields& fields, const char* key,
               fmt::format("'{:.60}' is not supported; lariat knows {}", name, fmt::join(supported, ", ")));
 }
 
-// Reads the "type" of a component to be appended to `steps`.
 template <typename Step>
 std::string read_type(const JsonFields& fields, const std::vector<Step>& steps,
                       std::initializer_list<std::string_view> supported) {
-  if (steps.size() >= kMaxSteps) fields.fail("type", fmt::format("more than {} components", kMaxSteps));
+  if (steps.size() >= kMaxSteps)
+    fields.fail("type", fmt::format("more than {} components; use another tokenizer.json", kMaxSteps));
   return read_name(fields, "type", supported);
 }
 
@@ -41,11 +39,11 @@ std::string read_type(const JsonFields& fields, const std::vector<Step>& steps,
 std::string read_pattern(const JsonFields& fields, bool* regex) {
   const JsonFields pattern = fields.need_object("pattern");
   if (const auto text = pattern.string("String")) {
-    if (text->empty()) pattern.fail("String", "an empty pattern");
+    if (text->empty()) pattern.fail("String", "expected a pattern that is not empty");
     return *text;
   }
   if (!pattern.has("Regex")) fields.fail("pattern", "expected {\"String\": …} or {\"Regex\": …}");
-  if (!regex) pattern.fail("Regex", "only a String pattern is supported here");
+  if (!regex) pattern.fail("Regex", "only a String pattern is supported here; use another tokenizer.json");
   *regex = true;
   return pattern.need_string("Regex");
 }
@@ -53,7 +51,7 @@ std::string read_pattern(const JsonFields& fields, bool* regex) {
 std::string read_content(const JsonFields& fields, const char* key) {
   std::string content = fields.need_string(key);
   if (content.size() > kMaxContentBytes)
-    fields.fail(key, fmt::format("more than {} bytes", kMaxContentBytes));
+    fields.fail(key, fmt::format("expected at most {} bytes", kMaxContentBytes));
   return content;
 }
 
@@ -129,7 +127,7 @@ void read_pre_tokenizer(const JsonFields& fields, std::vector<PreTokenizeStep>& 
   const std::string type =
       read_type(fields, steps, {"Sequence", "Split", "ByteLevel", "Digits", "Metaspace"});
   if (!steps.empty() && steps.back().kind == Kind::kByteLevel)
-    fields.fail("type", "nothing may follow ByteLevel");
+    fields.fail("type", "nothing may follow ByteLevel; use another tokenizer.json");
   if (type == "Sequence") {
     for (const JsonFields& item : fields.need_objects("pretokenizers"))
       read_pre_tokenizer(item, steps, warnings);
@@ -151,10 +149,10 @@ void read_pre_tokenizer(const JsonFields& fields, std::vector<PreTokenizeStep>& 
   warn_of_unread(fields, "str_rep trim_offsets", warnings);
 }
 
-// Ids of a TemplateProcessing's "single" before the text (appended to `before`) and after it.
+// Ids of a TemplateProcessing's "single" before and after the text.
 void read_template(const JsonFields& fields, std::vector<int32_t>& before, std::vector<int32_t>& behind) {
   const JsonFields special = fields.need_object("special_tokens");
-  bool passed = false;  // past the text
+  bool passed = false;
   for (const JsonFields& part : fields.need_objects("single")) {
     if (part.present("Sequence")) {
       passed = true;
@@ -196,7 +194,9 @@ void read_decoder(const JsonFields& fields, std::vector<DecodeStep>& steps, Warn
                      .content = read_content(fields, "content")});
     const std::string& pattern = steps.back().pattern;
     if (fused && utf8_step(pattern, 0).length != pattern.size())
-      fields.fail("pattern", "more than one character after Fuse or ByteLevel is not supported");
+      fields.fail(
+          "pattern",
+          "more than one character after Fuse or ByteLevel is not supported; use another tokenizer.json");
   } else if (type == "Fuse") {
     steps.push_back({.kind = Kind::kFuse});
   } else if (type == "Strip") {
@@ -206,7 +206,9 @@ void read_decoder(const JsonFields& fields, std::vector<DecodeStep>& steps, Warn
                      .start = static_cast<size_t>(fields.need_integer("start", 0, kMaxStrip - 1)),
                      .stop = static_cast<size_t>(fields.need_integer("stop", 0, kMaxStrip - 1))});
   } else if (fused) {
-    fields.fail("type", fmt::format("'{}' after Fuse or ByteLevel is not supported", type));
+    fields.fail(
+        "type",
+        fmt::format("'{}' after Fuse or ByteLevel is not supported; use another tokenizer.json", type));
   } else if (type == "ByteFallback") {
     steps.push_back({.kind = Kind::kByteFallback, .bad_bytes = Utf8Assembler::Replace::kWhole});
   } else if (type == "ByteLevel") {
@@ -229,15 +231,24 @@ StringMap read_vocab(const JsonFields& model) {
   vocab.reserve(tokens->size());
   std::vector<bool> used;
   for (const auto& [token, value] : tokens->items()) {
-    if (token.size() > kMaxTokenBytes) model.fail("vocab", fmt::format("a token of {} bytes", token.size()));
+    if (token.size() > kMaxTokenBytes)
+      model.fail("vocab",
+                 fmt::format("a token of {} bytes is too long; use another tokenizer.json", token.size()));
     const bool fits = value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(kMaxId);
     if (!fits) {
-      model.fail("vocab", fmt::format("the id of '{:.60}' is not an integer below {}", token, kMaxId));
+      model.fail(
+          "vocab",
+          fmt::format("the id of '{:.60}' is not an integer below {}; the file is damaged, download it again",
+                      token, kMaxId));
     }
     const auto id = value.get<size_t>();
     if (id >= used.size()) used.resize(id + 1);
     if (used[id]) {
-      model.fail("vocab", fmt::format("id {} is given twice, the second time to '{:.60}'", id, token));
+      model.fail(
+          "vocab",
+          fmt::format(
+              "id {} is given twice, the second time to '{:.60}'; the file is damaged, download it again", id,
+              token));
     }
     used[id] = true;
     vocab.emplace(token, static_cast<int32_t>(id));
@@ -268,10 +279,10 @@ BpeSpec read_model(const JsonFields& model, Warnings& warnings) {
   BpeSpec spec;
   if (model.has("type")) read_name(model, "type", {"BPE"});
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (!model.string(key).value_or("").empty()) model.fail(key, "only null or \"\" is supported");
+    if (!model.string(key).value_or("").empty()) model.fail(key, "expected null or \"\"");
   }
   const nlohmann::json* dropout = model.find("dropout");
-  if (dropout != nullptr && *dropout != 0) model.fail("dropout", "only null or 0 is supported");
+  if (dropout != nullptr && *dropout != 0) model.fail("dropout", "expected null or 0");
   spec.unk_token = model.string("unk_token");
   spec.fuse_unk = model.boolean("fuse_unk").value_or(false);
   spec.byte_fallback = model.boolean("byte_fallback").value_or(false);
@@ -324,7 +335,7 @@ void load_tokenizer_json(const ModelTexts& texts, Pipeline& pipeline) {
     token.id = static_cast<int32_t>(fields.need_integer("id", 0, kMaxId - 1));
     add_token(pipeline, std::move(token));
   }
-  // Ignores padding and truncation, settings of the program that wrote the file, except the padding token.
+  // Ignores settings of the program that wrote the file, except the padding token.
   if (const nlohmann::json* padding = root.find("padding"); padding != nullptr && padding->is_object()) {
     const auto token = padding->find("pad_token");
     if (token != padding->end() && token->is_string()) pipeline.own_roles["pad_token"] = *token;

@@ -10,8 +10,7 @@
 namespace lariat::tok {
 namespace {
 
-// Keys of tokenizer_config.json that change no id: file locations, defaults of callers (lengths, padding,
-// truncation), clean-up after decoding (never for BPE), and keys of models/text/chat_template.cpp.
+// Keys that change no id, and keys of models/text/chat_template.cpp.
 constexpr std::string_view kHarmless =
     "backend chat_control_tokens chat_template clean_up_tokenization_spaces device_map errors from_slow "
     "init_inputs is_local local_files_only max_len max_length merges_file model_input_names model_max_length "
@@ -51,8 +50,7 @@ AddedToken read_special(const nlohmann::json& value, const JsonFields& fields, c
   return token;
 }
 
-// Reads bos_token, image_token and other keys ending in _token with a token, and the lists of special tokens,
-// which may be objects of names and tokens.
+// Reads keys ending in _token, and the lists of special tokens, which may be objects of names and tokens.
 void read_named(const JsonFields& fields, TokenizerSettings& settings) {
   const auto add = [&](const std::string& name, const nlohmann::json& value, const std::string& path,
                        bool is_role) {
@@ -93,7 +91,7 @@ void read_added_decoder(const JsonFields& fields, TokenizerSettings& settings) {
   for (const std::string& key : fields.keys()) {
     const bool digits =
         !key.empty() && key.size() <= 8 && key.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits || std::stoll(key) >= kMaxId) fields.fail(key.substr(0, 60), "not an id");
+    if (!digits || std::stoll(key) >= kMaxId) fields.fail(key.substr(0, 60), "not an id; correct the key");
     settings.added.push_back(read_added_token(fields.need_object(key), settings.warnings));
     settings.added.back().id = static_cast<int32_t>(std::stoll(key));
   }
@@ -126,7 +124,7 @@ void read_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
   const nlohmann::json& json = texts.object(kAddedTokens);
   const JsonFields root(json, texts.file(kAddedTokens).string(), "", JsonFields::with_key);
   for (const std::string& content : root.keys()) {
-    if (content.empty()) root.fail("", "an empty token");
+    if (content.empty()) root.fail("", "an empty token; remove it");
     const auto id = static_cast<int32_t>(root.need_integer(content, 0, kMaxId - 1));
     const bool special = std::any_of(settings.named.begin(), settings.named.end(), [&](const auto& named) {
       return named.second.token.content == content;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// Length of the character with this lead byte (0: invalid), and the range of its second byte.
+// Length by lead byte (0: invalid), and range of the second byte.
 struct Lead {
   uint32_t length;
   uint8_t low, high;

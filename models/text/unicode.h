@@ -18,8 +18,8 @@ struct Utf8Step {
   char32_t value;
 };
 
-// Reads text[at...]; `at` must be below text.size(). Overlong forms, surrogates and values above U+10FFFF are
-// invalid (Unicode 15, table 3-7).
+// `at` must be below text.size(). Overlong forms, surrogates and values above U+10FFFF are invalid (Unicode
+// 15, table 3-7).
 Utf8Step utf8_step_beyond_ascii(std::string_view text, size_t at);
 inline Utf8Step utf8_step(std::string_view text, size_t at) {
   const auto byte = static_cast<uint8_t>(text[at]);
@@ -28,16 +28,15 @@ inline Utf8Step utf8_step(std::string_view text, size_t at) {
 
 bool is_utf8(std::string_view text);
 
-// End of the whole characters of `text` from byte `at` on. With more_follows, the beginning of another may
-// follow. Throws Error naming `name` and the first byte that is not UTF-8.
+// End of the whole characters of `text` from byte `at` on. more_follows: another may begin at the end. Throws
+// Error for bytes that are not UTF-8.
 size_t end_of_utf8(std::string_view text, size_t at, bool more_follows, const std::string& name);
-// Reads a whole text, at most `max_bytes`, without a byte order mark. Throws Error like read_file ("-" is
-// standard input), without_bom and end_of_utf8.
+// Reads a text without a byte order mark. Throws Error like read_file, without_bom and end_of_utf8.
 std::string read_text(const std::filesystem::path& file, uint64_t max_bytes);
 
 void append_utf8(std::string& out, char32_t c);
 
-// Replaces every occurrence of `pattern` (not empty), from left to right.
+// `pattern` must not be empty.
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content);
 
 int64_t count_chars(std::string_view text);  // of valid UTF-8
@@ -45,7 +44,7 @@ int64_t count_chars(std::string_view text);  // of valid UTF-8
 // Largest n <= at that does not cut a character of the (valid) text.
 size_t char_start(std::string_view text, size_t at);
 
-// The (valid) text without the characters at its left or right end that satisfy goes(character).
+// Removes characters that satisfy goes(character) from the ends of a valid text.
 template <class Goes>
 std::string_view strip(std::string_view text, const Goes& goes, bool left, bool right) {
   while (left && !text.empty()) {
@@ -69,11 +68,11 @@ class Utf8Assembler {
   enum class Replace { kPerPrefix, kPerByte, kWhole };
   explicit Utf8Assembler(Replace replace = Replace::kPerPrefix) : replace_(replace) {}
 
-  // Appends the certain text to `out`; keeps an unfinished character (up to 3 bytes), for kWhole everything.
+  // Keeps an unfinished character (up to 3 bytes), for kWhole everything.
   void push(std::string_view bytes, std::string& out);
-  // Ends the input: an unfinished character becomes U+FFFD.
+  // An unfinished character becomes U+FFFD.
   void finish(std::string& out);
-  size_t held() const { return pending_.size(); }  // bytes
+  size_t held() const { return pending_.size(); }
 
  private:
   void convert(std::string_view bytes, bool final, std::string& out);
@@ -81,19 +80,19 @@ class Utf8Assembler {
   std::string pending_;
 };
 
-// The text with U+FFFD for invalid bytes, as from Utf8Assembler.
+// Replaces invalid bytes by U+FFFD.
 std::string valid_utf8(std::string_view bytes);
 
-// The text as one line for a terminal: control characters become spaces, invalid bytes U+FFFD.
+// One line for a terminal: control characters become spaces, invalid bytes U+FFFD.
 std::string printable(std::string_view text);
 
-bool is_white_space(char32_t c);  // Unicode White_Space
+bool is_white_space(char32_t c);
 bool is_word_char(char32_t c);  // \w of Unicode TR 18: Alphabetic, marks, decimal digits, connectors, joiners
 bool is_numeric(char32_t c);    // general category N*
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// `text` must be valid UTF-8. Linear even for long runs of combining marks. Unicode version: utf8proc's.
+// `text` must be valid UTF-8. Linear even for long runs of combining marks.
 std::string normalize(std::string_view text, NormalForm form);
 
 }  // namespace lariat

@@ -3,8 +3,7 @@
 //   tools/lab/random_checkpoint.py configs/tinyllama-1.1b.json MODEL
 //   ninja -C build context_bench && build/context_bench MODEL 8192 FILE
 //
-// Wall seconds, and CPU seconds, which vary less on a busy machine. Cold: the file comes from the disk (its
-// pages are evicted from the page cache first).
+// CPU seconds vary less on a busy machine. Cold: the file's pages are evicted from the page cache.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -43,7 +42,7 @@ std::vector<float> forward(Session& session, Sequence& sequence, std::span<const
   return to_host(session.backend(), forward(session, {&sequence, tokens}));
 }
 
-// Next token after a loaded context; its logits depend on the whole context.
+// The logits depend on the whole context.
 void load(Session& session, const std::filesystem::path& file, const std::string& how,
           std::span<const float> expected) {
   const Elapsed elapsed;
@@ -60,7 +59,7 @@ void run(const std::filesystem::path& dir, int64_t n, const std::filesystem::pat
   CpuBackend backend;
   const Model model = load_model(dir, load_config(dir), backend, std::nullopt, [](size_t, size_t) {});
   SessionOptions options;
-  options.v_dtype = model.weights.embed.m.dtype;  // the default of lariat
+  options.v_dtype = model.weights.embed.m.dtype;  // as lariat
   Session session(model, backend, options);
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * 7919 % model.spec.vocab_size));

@@ -1,6 +1,6 @@
-// Nanoseconds for a cache line from one core to another: 15 to 30 within a core complex (shared L3), 100 and
-// more between two. Virtual cores may move at any moment, which changes their memory bandwidth:
-// tools/lab/peers/compare.py --probe runs before and after each measurement.
+// Nanoseconds for a cache line between two cores: 15 to 30 within a shared L3, else 100 and more. Virtual
+// cores may move, which changes their memory bandwidth: tools/lab/peers/compare.py --probe runs around each
+// measurement.
 #include <pthread.h>
 #include <sched.h>
 
@@ -34,12 +34,12 @@ void stay_on(int core) {
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-// Waits for its turns (even or odd) and passes each on.
+// Waits for even or odd turns and passes each on.
 void play(std::atomic<int>& turn, int first) {
   for (int mine = first; mine < 2 * kRounds; mine += 2) {
     while (turn.load(std::memory_order_acquire) != mine) {
 #if defined(__x86_64__)
-      __builtin_ia32_pause();  // otherwise the spinning loads delay the awaited store
+      __builtin_ia32_pause();  // spinning loads delay the awaited store
 #endif
     }
     turn.store(mine + 1, std::memory_order_release);
@@ -49,11 +49,11 @@ void play(std::atomic<int>& turn, int first) {
 double seconds_per_hop(int here, int there) {
   struct alignas(128) {
     std::atomic<int> turn{-2};
-  } line;  // alone in its cache line
+  } line;  // separate cache line
   std::atomic<int>& turn = line.turn;
   std::thread other([&] {
     stay_on(there);
-    turn.store(-1, std::memory_order_release);  // ready
+    turn.store(-1, std::memory_order_release);
     play(turn, 1);
   });
   stay_on(here);
@@ -74,7 +74,7 @@ int main() {
     std::fprintf(stderr, "core_hop: error: this process may use one core only\n");
     return 1;
   }
-  double best = seconds_per_hop(cores[0], cores[1]);  // the minimum: other programs only add time
+  double best = seconds_per_hop(cores[0], cores[1]);  // other programs only add time
   for (int i = 1; i < kTries; ++i) best = std::min(best, seconds_per_hop(cores[0], cores[1]));
   std::printf("%.1f\n", best * 1e9);
 }

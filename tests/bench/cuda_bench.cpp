@@ -1,5 +1,5 @@
-// Throughput of CUDA ops on Llama-3.1-8B shapes: cache bytes/s if memory-bound, FLOP/s if compute-bound.
-// tools/bench/gpu.sh compares PyTorch.
+// CUDA ops on Llama-3.1-8B shapes: cache bytes/s if memory-bound, FLOP/s if compute-bound. tools/bench/gpu.sh
+// compares PyTorch.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -16,17 +16,16 @@ namespace lariat::test {
 namespace {
 
 constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
-constexpr int64_t kBatch = 16;  // ops per device synchronization
+constexpr int64_t kBatch = 16;  // ops per synchronization
 
 Backend& gpu() {
   static const std::unique_ptr<Backend> backend = make_cuda_backend();
   return *backend;
 }
 
-// Calls op repeatedly; work: work per call, in `unit`.
 template <class Op>
 void repeat(benchmark::State& state, double work, const char* unit, const Op& op) {
-  op();  // one-time work: table uploads, scratch memory
+  op();  // table uploads, scratch memory
   gpu().synchronize();
   while (state.KeepRunningBatch(kBatch)) {
     for (int64_t i = 0; i < kBatch; ++i) op();
@@ -53,7 +52,7 @@ void attend(benchmark::State& state, const HeadShape& shape, int64_t n, int64_t 
          [&] { gpu().attention(step, q.view(), causal(rope), cache.layer(), params, out.view()); });
 }
 
-// One token attends to `depth` cached tokens: reads K and V once.
+// Reads K and V of `depth` tokens.
 void AttentionDecode(benchmark::State& state, const HeadShape& shape) {
   const int64_t depth = state.range(0);
   attend(state, shape, 1, depth, static_cast<double>((depth + 1) * shape.kv_heads * shape.dim * 2 * 2),
@@ -62,7 +61,7 @@ void AttentionDecode(benchmark::State& state, const HeadShape& shape) {
 BENCHMARK_CAPTURE(AttentionDecode, llama_8b, kLlama8B)->Arg(8192)->Arg(32768)->Arg(131072)->UseRealTime();
 BENCHMARK_CAPTURE(AttentionDecode, tinyllama, kTinyLlama)->Arg(2048)->UseRealTime();
 
-// Prefill of n tokens: 4 head_dim FLOP for each of the n (n + 1) / 2 pairs per head.
+// 4 head_dim FLOP for each of n (n + 1) / 2 pairs per head.
 void AttentionPrefill(benchmark::State& state, const HeadShape& shape) {
   const int64_t n = state.range(0);
   attend(state, shape, n, 0, 2.0 * static_cast<double>(n * (n + 1) * shape.heads * shape.dim), "FLOP/s");
@@ -76,7 +75,7 @@ BENCHMARK_CAPTURE(AttentionPrefill, llama_8b, kLlama8B)
 BENCHMARK_CAPTURE(AttentionPrefill, tinyllama, kTinyLlama)->Arg(512)->Arg(2048)->UseRealTime();
 BENCHMARK_CAPTURE(AttentionPrefill, smollm_135m, kSmolLm135M)->Arg(512)->Arg(2048)->UseRealTime();
 
-// Reads and writes every key of four layers once.
+// Reads and writes every key once.
 void RerotateKeys(benchmark::State& state) {
   const int64_t positions = state.range(0);
   constexpr int kLayers = 4;
@@ -89,7 +88,7 @@ void RerotateKeys(benchmark::State& state) {
 }
 BENCHMARK(RerotateKeys)->Arg(8192)->Arg(131072)->UseRealTime();
 
-// A few rows of x times [65536, 4096], larger than any cache: reads the weights once.
+// Reads the weights [65536, 4096], larger than any cache, once.
 void multiply_by(benchmark::State& state, const Loaded& w, DType compute) {
   const int64_t tokens = state.range(0), n = w.matrix.rows, k = w.matrix.cols;
   const Tensor x(gpu(), Rng(6).normals(tokens * k), tokens, k), out(gpu(), tokens, n);
@@ -110,7 +109,7 @@ void ProductOfBf16(benchmark::State& state) {
 BENCHMARK(ProductOfBf16)->Arg(1)->Arg(4)->Arg(8)->Arg(16)->UseRealTime();
 
 void ProductOfForms(benchmark::State& state) {
-  static std::map<int64_t, Loaded> loaded;  // by format number: random values take seconds
+  static std::map<int64_t, Loaded> loaded;  // random values take seconds
   const FormCase c = form_cases()[static_cast<size_t>(state.range(1))];
   if (!loaded.contains(state.range(1))) {
     const HostWeight few = random_codes(c.form, kDistinct, kCols);
@@ -125,7 +124,7 @@ BENCHMARK(ProductOfForms)
     ->ArgsProduct({{1, 4, 16, 512}, benchmark::CreateDenseRange(0, 25, 1)})
     ->UseRealTime();
 
-// Draws from rows of 128,256 logits, without and with top-p.
+// Rows of 128,256 logits, without and with top-p.
 void Draw(benchmark::State& state) {
   const int64_t rows = state.range(0), vocab = 128256;
   const Tensor logits(gpu(), Rng(7).normals(rows * vocab), rows, vocab);

@@ -1,4 +1,4 @@
-// Throughput of CPU ops: cache bytes/s if memory-bound, FLOP/s if compute-bound.
+// CPU ops: cache bytes/s if memory-bound, FLOP/s if compute-bound.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 64;
 constexpr AttentionParams kShape{.n_heads = kHeads, .scale = 0.125F};
 
-// n tokens after `depth` cached ones, in each sequence, for several layers in turn; window 0: all keys.
+// n tokens after `depth` cached ones; layers take turns; window 0: all keys.
 void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences = 1, int64_t n_layers = 1,
             int64_t window = 0) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
@@ -38,7 +38,7 @@ void attend(benchmark::State& state, int64_t n, int64_t depth, size_t sequences 
   }
 }
 
-// One token attends to `depth` cached tokens: reads K and V once.
+// Reads K and V of `depth` tokens.
 void AttentionDecode(benchmark::State& state) {
   const int64_t depth = state.range(1);
   attend(state, 1, depth);
@@ -46,7 +46,7 @@ void AttentionDecode(benchmark::State& state) {
 }
 BENCHMARK(AttentionDecode)->ArgsProduct({{1, 2}, {512, 8192, 32768}})->UseRealTime();
 
-// 22 layers in turn, as in a model: no processor cache keeps them.
+// 22 layers, as in a model: no processor cache keeps them.
 void AttentionDecodeInTurn(benchmark::State& state) {
   const int64_t depth = state.range(1);
   attend(state, 1, depth, 1, 22);
@@ -54,7 +54,6 @@ void AttentionDecodeInTurn(benchmark::State& state) {
 }
 BENCHMARK(AttentionDecodeInTurn)->ArgsProduct({{1, 2}, {8192, 32768}})->UseRealTime();
 
-// Eight sequences in one step.
 void AttentionDecodeBatch(benchmark::State& state) {
   const int64_t depth = state.range(1);
   attend(state, 1, depth, 8);
@@ -62,7 +61,7 @@ void AttentionDecodeBatch(benchmark::State& state) {
 }
 BENCHMARK(AttentionDecodeBatch)->ArgsProduct({{1, 2}, {512, 8192}})->UseRealTime();
 
-// Prefill of n tokens, each sees at most w keys: 4 head_dim FLOP per pair and head.
+// Each token sees at most w keys: 4 head_dim FLOP per pair and head.
 void prefill(benchmark::State& state, int64_t n, int64_t w) {
   attend(state, n, 0, 1, 1, w);
   const double pairs = w == 0 ? static_cast<double>(n * (n + 1)) / 2
@@ -77,7 +76,7 @@ BENCHMARK(AttentionWindowedPrefill)
     ->ArgsProduct({{1, 2}, {8192}, {128, 256, 512, 1024, 4096}})
     ->UseRealTime();
 
-// Products with weights of every dtype: m rows of x times [n, k].
+// m rows of x times [n, k].
 void multiply_in(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const auto dtype = static_cast<DType>(state.range(1));
@@ -95,10 +94,10 @@ void multiply_in(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
   state.counters["FLOP/s"] =
       benchmark::Counter(2.0 * static_cast<double>(m * n * k), benchmark::Counter::kIsIterationInvariantRate);
 }
-// One row: reads the weights, larger than any cache, once.
+// Reads the weights, larger than any cache, once.
 void MatmulDecode(benchmark::State& state) { multiply_in(state, 1, 40960, 2048); }
 BENCHMARK(MatmulDecode)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
-// Every published weight format; the second argument is the number of rows.
+// The second argument is the number of rows.
 void MatmulForms(benchmark::State& state) {
   const FormCase c = form_cases()[static_cast<size_t>(state.range(2))];
   CpuBackend cpu(static_cast<int>(state.range(0)));
@@ -114,7 +113,6 @@ void MatmulForms(benchmark::State& state) {
 }
 BENCHMARK(MatmulForms)->ArgsProduct({{1, 2}, {1, 512}, benchmark::CreateDenseRange(0, 25, 1)})->UseRealTime();
 
-// Rearranges file data into the kernels' layout.
 void LayOut(benchmark::State& state) {
   const FormCase c = form_cases()[static_cast<size_t>(state.range(0))];
   const int64_t n = 256, k = 4096;
@@ -138,7 +136,7 @@ BENCHMARK(LayOut)->ArgsProduct({{0, 1, 7, 9, 22, 24}, {0, 1}});
 void MatmulPrefill(benchmark::State& state) { multiply_in(state, 512, 5632, 2048); }
 BENCHMARK(MatmulPrefill)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
 
-// Sum of four parallel streams of 64-bit words, a few hundred bytes at a time: the fastest memory read here.
+// Four parallel streams, a few hundred bytes at a time: the fastest memory read here.
 uint64_t read_all(const void* data, size_t bytes) {
   using Vector [[gnu::vector_size(32), gnu::aligned(8), gnu::may_alias]] = uint64_t;
   constexpr size_t kStreams = 4, kVectors = 8;
@@ -157,8 +155,8 @@ uint64_t read_all(const void* data, size_t bytes) {
   return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-// Alternates a one-row product with a plain read of the same bytes, on equal threads. of_read: median of
-// their speed ratio, independent of other load. All dtypes use equal bytes, several times the caches' size.
+// Alternates a one-row product with a read of the same bytes on equal threads; they exceed the caches.
+// of_read: median ratio of their speeds, independent of other load.
 constexpr int64_t kReadBytes = int64_t{160} << 20;
 void MatmulDecodeBesideRead(benchmark::State& state) {
   const auto threads = static_cast<int>(state.range(0));
@@ -195,8 +193,7 @@ void MatmulDecodeBesideRead(benchmark::State& state) {
 }
 BENCHMARK(MatmulDecodeBesideRead)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseManualTime();
 
-// One token of a model with experts: 8 of many experts of [n, 2048], in total as large as MatmulDecode's
-// weights; 8 others each time.
+// Eight of many experts of [n, 2048], in total as large as MatmulDecode's weights; others each time.
 void ExpertsDecode(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const auto dtype = static_cast<DType>(state.range(1));
@@ -221,7 +218,6 @@ void ExpertsDecode(benchmark::State& state) {
 }
 BENCHMARK(ExpertsDecode)->ArgsProduct({{1, 2}, {1, 2, 3, 4}, {640, 5120}})->UseRealTime();
 
-// Loading: quantizes bf16 weights in groups.
 void QuantizeWeights(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const auto dtype = static_cast<DType>(state.range(1));
@@ -236,7 +232,6 @@ void QuantizeWeights(benchmark::State& state) {
 }
 BENCHMARK(QuantizeWeights)->ArgsProduct({{1}, {3, 4}});
 
-// Rotates n tokens' keys and stores keys and values in the cache.
 void QkvToCache(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t n = state.range(1), cols = kKvHeads * kHeadDim;
@@ -250,7 +245,7 @@ void QkvToCache(benchmark::State& state) {
 }
 BENCHMARK(QkvToCache)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
 
-// Reads and writes every key of 8 layers once.
+// Reads and writes every key once.
 void RerotateKeys(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t positions = state.range(1), n_layers = 8;
@@ -273,13 +268,13 @@ void normalise(benchmark::State& state, bool centred) {
 }
 void RmsNorm(benchmark::State& state) { normalise(state, false); }
 BENCHMARK(RmsNorm)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
-void LayerNorm(benchmark::State& state) { normalise(state, true); }  // with bias
+void LayerNorm(benchmark::State& state) { normalise(state, true); }
 BENCHMARK(LayerNorm)->ArgsProduct({{1, 2}, {1, 512}})->UseRealTime();
 
 void Glu(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t n = state.range(1), cols = 11008;
-  // silu(1) * (1 + 1/e) = 1: the values do not drift towards denormals.
+  // silu(1) * (1 + 1/e) = 1: values do not drift towards denormals.
   const std::vector<float> ones(static_cast<size_t>(n * cols), 1.0F), inverse(ones.size(), 1.36787944F);
   const Tensor gate(cpu, ones, n, cols), up(cpu, inverse, n, cols);
   for (auto _ : state) cpu.glu(gate.view(), up.view(), Activation::kSilu, gate.view());
@@ -300,7 +295,7 @@ void RopeTable(benchmark::State& state) {
 }
 BENCHMARK(RopeTable)->Arg(1)->Arg(512);
 
-// Peak memory read, for comparison: the sum of 256 MiB.
+// Peak memory read, for comparison.
 void ReadMemory(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t rows = 64, cols = 1 << 20;

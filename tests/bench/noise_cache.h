@@ -3,8 +3,7 @@
 
 namespace lariat::test {
 
-// A KV cache of f16 keys and bf16 values with normal noise; all pages hold the same values, which does not
-// affect the speed.
+// f16 keys and bf16 values with normal noise; all pages are equal, which does not affect the speed.
 class NoiseCache {
  public:
   NoiseCache(Backend& backend, int64_t positions, int64_t n_kv_heads, int64_t head_dim,

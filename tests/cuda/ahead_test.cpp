@@ -15,8 +15,7 @@ using CudaFedBack = OnCuda;
 
 TEST_F(CudaFedBack, SequencesOfABatchEndOneAfterTheOther) { check_batch_ahead(*cuda_); }
 
-// The whole next step is queued when a token arrives. One record serves all steps that run ahead: no launch
-// takes ids as arguments.
+// The whole next step is queued, from one record: no launch takes ids as arguments.
 TEST_F(CudaFedBack, TheNextStepIsQueuedWhenATokenComes) {
   constexpr int64_t kTokens = 24;
   const auto& device = dynamic_cast<const CudaBackend&>(*cuda_);

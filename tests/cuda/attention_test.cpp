@@ -1,14 +1,12 @@
-// Attention on the CUDA backend: the common cases through all three kernels.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/op_cases.h"
 
 namespace lariat::test {
 namespace {
 
-// Decode splits q and the weights into two 16-bit terms for the tensor cores: the error is 2^-17 of a bf16
-// value, 2^-22 of an f16 value. Prefill keeps one term: an error like that of cached keys and values. The
-// errors of a score's products are independent: for |s| up to S they sum to a small part of S times the
-// rounding, here S / 2.
+// Decode splits q and weights into two 16-bit terms: the error is 2^-17 of a bf16, 2^-22 of an f16 value.
+// Prefill keeps one term. Errors of a score's products are independent: for |s| up to S they sum to a part of
+// S times the rounding, here S / 2.
 double tolerance(const AttentionCase& c, bool fine) {
   const auto half_step = [&](DType dtype) {
     return dtype == DType::kF16    ? (fine ? 0x1p-22 : 0x1p-11)
@@ -23,7 +21,7 @@ double tolerance(const AttentionCase& c, bool fine) {
 }
 double tolerance(const AttentionCase& c) { return tolerance(c, c.n * (c.n_heads / c.n_kv_heads) <= 32); }
 
-// Common cases, plus head sizes and types of the tensor-core kernels.
+// Adds head sizes and types of the tensor-core kernels.
 std::vector<AttentionCase> cases() {
   constexpr DType f16 = DType::kF16, bf16 = DType::kBF16;
   std::vector<AttentionCase> all = attention_cases();
@@ -31,8 +29,7 @@ std::vector<AttentionCase> cases() {
     all.push_back({1, 300, 4, 2, head_dim, head_dim, f16, bf16});
     all.push_back({70, 130, 2, 1, head_dim, head_dim, f16, f16, 40});
   }
-  for (int64_t head_dim :
-       {64, 80, 128}) {  // more blocks of 128 packed rows than a device has multiprocessors
+  for (int64_t head_dim : {64, 80, 128}) {  // more blocks of 128 packed rows than multiprocessors
     all.push_back({34, 40, 268, 67, head_dim, head_dim, f16, bf16});
     all.push_back({34, 40, 268, 67, head_dim, head_dim / 2, bf16, bf16, 20});
   }
@@ -56,7 +53,7 @@ TEST_P(CudaAttention, DoesNotDependOnChunks) {
 }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaAttention, testing::ValuesIn(cases()));
 
-// The sequence with most rows selects the kernel for the whole step.
+// The longest sequence selects the kernel.
 using CudaStepOps = OnCudaWith<StepCase>;
 TEST_P(CudaStepOps, MatchTheReference) {
   int64_t longest = 0;
@@ -84,7 +81,7 @@ TEST_F(CudaManySequences, MatchTheReference) {
 using CudaAlibi = OnCuda;
 TEST_F(CudaAlibi, WeighsByDistance) {
   check_alibi_weights(*cuda_, DType::kF32, 1e-6);
-  check_alibi_weights(*cuda_, DType::kF16, 0x1p-11);  // prefill rounds each weight to f16
+  check_alibi_weights(*cuda_, DType::kF16, 0x1p-11);  // prefill rounds weights to f16
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ TEST_F(CudaMemory, CopiesThereAndBack) {
   }
 }
 
-// The SIMT shim has no clock; a GPU moves more than 50 GB/s and computes more than 1 TFLOP/s.
+// The SIMT shim has no clock; a GPU exceeds 50 GB/s and 1 TFLOP/s.
 TEST_F(CudaMemory, LimitsAreMeasured) {
   const char* pretended = std::getenv("LARIAT_SIMT_SMS");
   if (pretended != nullptr && std::atoi(pretended) > 16) {
@@ -44,7 +44,7 @@ TEST_F(CudaMemory, NothingIsAnEmptyBuffer) { EXPECT_EQ(cuda_->allocate(0).bytes(
 
 TEST_F(CudaMemory, OutOfMemoryIsReported) {
   EXPECT_TRUE(holds(error_of([&] { cuda_->allocate(size_t{1} << 50); }), "1048576.00 GiB"));
-  EXPECT_EQ(cuda_->allocate(64).bytes(), 64U);  // the backend keeps working
+  EXPECT_EQ(cuda_->allocate(64).bytes(), 64U);
 }
 
 TEST_F(CudaMemory, WeightsAreConvertedAndPacked) {

@@ -8,7 +8,7 @@
 
 namespace lariat::test {
 
-// A CUDA backend on a GPU (gpu_test) or the SIMT shim (simt_test).
+// The backend of a GPU (gpu_test) or of the SIMT shim (simt_test).
 class OnCuda : public testing::Test {
  protected:
   void SetUp() override {

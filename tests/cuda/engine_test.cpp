@@ -1,5 +1,5 @@
-// Whole models on the CUDA backend: every family vs transformers; quantized experts and re-rotated caches vs
-// the float64 reference; batches vs separate runs.
+// Every family vs transformers; quantized experts and re-rotated caches vs the float64 reference; batches vs
+// separate runs.
 #include <array>
 #include <deque>
 
@@ -34,9 +34,8 @@ TEST_P(CudaCheckpoint, LogitsOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(Families, CudaCheckpoint, testing::ValuesIn(GoldenList::names(GoldenList::kCuda)),
                          [](const auto& test) { return std::string(test.param); });
 
-// Default 16-bit caches use tensor-core attention: 312 tokens at once through the many-row kernel, the last 8
-// one at a time through the few-row kernel. Both round queries and softmax weights to the cache's dtype, as
-// transformers does. (f32 caches, above, use the plain kernel.)
+// 16-bit caches use tensor-core attention: 312 tokens the many-row kernel, 8 the few-row kernel. Like
+// transformers, both round queries and softmax weights to the cache's dtype.
 struct CudaLongPrompt : OnCudaWith<LongCase> {};
 
 TEST_P(CudaLongPrompt, LogitsOfTransformers) {
@@ -50,12 +49,11 @@ TEST_P(CudaLongPrompt, LogitsOfTransformers) {
   golden.expect(logits_of(*cuda_, model, options, golden.tokens, at_once));
 }
 
-// The first families in both dtypes.
 INSTANTIATE_TEST_SUITE_P(Families, CudaLongPrompt,
                          testing::ValuesIn(long_cases(std::span(kLongNames).first(6),
                                                       {DType::kBF16, DType::kF16})),
                          long_case_name);
-// Other layers in one dtype: the kernels are the same.
+// Other layers use the same kernels: one dtype.
 INSTANTIATE_TEST_SUITE_P(Layers, CudaLongPrompt,
                          testing::ValuesIn(long_cases(std::array{"phi3_window", "gemma2", "gemma3", "smollm3",
                                                                  "olmo2", "ministral3"},
@@ -64,8 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Layers, CudaLongPrompt,
 
 using CudaEngine = OnCuda;
 
-// Default types: bf16 products, f16 keys, bf16 values. The error from float32 may not exceed that of bfloat16
-// transformers.
+// bf16 products, f16 keys, bf16 values. The error may not exceed bfloat16 transformers' error.
 TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
   const auto dir = checkpoint_dir("llama_bf16");
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
@@ -79,8 +76,8 @@ TEST_F(CudaEngine, Bf16NoFurtherFromF32ThanTransformers) {
             max_abs_difference(float_tensor(golden, "logits_bf16"), exact));
 }
 
-// Chunks of up to 16 tokens keep gate and up in f32; larger ones round them to bf16. The two may differ by at
-// most the error of bfloat16 transformers, which rounds more.
+// Chunks of over 16 tokens round gate and up to bf16. bfloat16 transformers rounds more: its error is the
+// bound.
 TEST_F(CudaEngine, ChunksOfFewTokensAndAPromptAtOnce) {
   const LongCase c{"llama_gqa", DType::kBF16};
   const LongGolden golden(c);
@@ -98,7 +95,7 @@ TEST_F(CudaEngine, ChunksOfFewTokensAndAPromptAtOnce) {
   }
 }
 
-// Quantized weights, token by token: the CPU's integer products, summed in another order.
+// Integer products are the CPU's, summed in another order.
 TEST_F(CudaEngine, QuantizedLikeTheReference) {
   const auto dir = checkpoint_dir("llama_gqa");
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
@@ -111,16 +108,16 @@ TEST_F(CudaEngine, QuantizedLikeTheReference) {
                        std::span(tokens).first(12), prefilled);
     };
     const std::vector<float> expected = run(reference_, 8);
-    // An input half way between two integers may round to either: one step in 127 of one input.
+    // An input half way between two integers may round to either: one step in 127.
     EXPECT_LE(max_abs_difference(run(*cuda_, 8), expected), 2e-3) << name_of(dtype);
-    // More tokens at once use bf16 products: their error from float weights is no larger.
+    // bf16 products of more tokens are no further from float weights.
     EXPECT_LE(max_abs_difference(run(*cuda_, 12), exact), 1.2 * max_abs_difference(expected, exact))
         << name_of(dtype);
   }
 }
 
-// Quantized experts with biases and clamped gates, and latent attention: from a folder, from a GGUF and
-// quantized at load; prefilled at once, and decoded by recorded steps with other experts.
+// Quantized experts with biases and clamped gates, and latent attention: from a folder, a GGUF or quantized
+// at load; prefilled, then decoded by recorded steps with other experts.
 struct CodesCase {
   const char* path;
   std::optional<DType> dtype = {};
@@ -140,8 +137,7 @@ TEST_P(CudaExpertCodes, LogitsOfTheReference) {
   };
   const std::vector<float> expected = run(reference_, GetParam().dtype, 14);
   const double cost = max_abs_difference(expected, run(reference_, DType::kF32, 14));
-  // An input half way between two integers may round to either, one step in 127; where other weights are
-  // floats, bf16 inputs by 2^-8.
+  // An input may round by one step in 127; float weights round bf16 inputs by 2^-8.
   const double step = GetParam().dtype ? 2e-3 : 0.25 * cost;
   for (const size_t prefilled : {14, 5}) {
     EXPECT_LE(max_abs_difference(run(*cuda_, GetParam().dtype, prefilled), expected), step) << prefilled;
@@ -163,7 +159,7 @@ RopeScaling dynamic_scaling(const ModelSpec& spec, double factor, int64_t origin
   return rope;
 }
 
-// A dynamic scale steps in prefill and decode: keys are re-rotated on the device.
+// The scale steps in prefill and decode; keys are re-rotated on the device.
 TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
   const auto dir = checkpoint_dir("llama_gqa");
   const std::vector<int32_t> tokens = int_tensor(open_safetensors_file(dir / "golden.safetensors"), "tokens");
@@ -179,17 +175,16 @@ TEST_F(CudaEngine, DynamicScaleMovesTheCache) {
   EXPECT_LE(max_abs_difference(run(*cuda_, DType::kF16), run(reference_, DType::kF16)), 2e-3);
 }
 
-// The demo checkpoint generates through every kernel: prefill, decode steps, and a cache re-rotated on the
-// way. Greedy: one wrong logit changes every later token.
+// One wrong logit of prefill, decode or re-rotation changes every later token.
 TEST_F(CudaEngine, DemoGeneratesTheCpusTokens) {
   const std::filesystem::path dir = source_dir() / "configs" / "demo";
   const Tokenizer tokenizer = Tokenizer::load(dir);
   const std::vector<int32_t> prompt =
       tokenizer.encode("Once upon a time there was a little dog who", tokenizer.adds_bos());
-  ASSERT_GT(prompt.size(), 8U);  // more tokens than the few-row product takes
+  ASSERT_GT(prompt.size(), 8U);  // more than the few-row product takes
   const auto write = [&](Backend& backend) {
     const Model model = open_f32(dir, backend);
-    SessionOptions session_options;  // f16 keys and values
+    SessionOptions session_options;
     session_options.rope = dynamic_scaling(model.spec, 4.0, 12);
     Session session(model, backend, session_options);
     Sequence sequence = session.new_sequence();
@@ -203,8 +198,8 @@ TEST_F(CudaEngine, DemoGeneratesTheCpusTokens) {
   EXPECT_EQ(write(*cuda_), expected);
 }
 
-// Equals the CPU; tests/engine/own_method_test.cpp compares the CPU with separate runs. The second four store
-// second keys: at other positions and frequencies, re-rotated when token 33 moves the factors.
+// tests/engine/own_method_test.cpp compares the CPU with separate runs. The second four store second keys: at
+// other positions and frequencies, re-rotated when token 33 moves the factors.
 TEST_F(CudaEngine, SequencesOfSeveralMethodsShareAStep) {
   const auto run = [](Backend& backend, const std::array<const char*, 4>& methods) {
     const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);

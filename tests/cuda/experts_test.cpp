@@ -1,4 +1,4 @@
-// Expert products on the CUDA backend. (step_test.cpp replays steps recorded with another routing.)
+// step_test.cpp replays steps with another routing.
 #include "kernels/error.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/experts_cases.h"

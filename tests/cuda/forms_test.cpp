@@ -1,5 +1,5 @@
-// Published quantized weight formats on the CUDA backend: few-token and expert products equal the float64
-// reference on the same quantized values, many-token products use bf16; and embedding tables.
+// Published weight formats: products of few tokens and of experts equal the float64 reference on the same
+// quantized values; many tokens use bf16.
 #include <fmt/format.h>
 
 #include "kernels/host_weight.h"
@@ -36,7 +36,7 @@ struct CudaForms : OnCudaWith<FormCase> {
   }
 };
 
-// Error of f32 accumulation (LinearProblem::tolerance) with weights of at most 3.
+// LinearProblem::tolerance with weights of at most 3.
 double tolerance(int64_t cols) { return 3 * 8 * 0x1p-24 * static_cast<double>(cols + 4); }
 
 TEST_P(CudaForms, ProductsMatchTheReference) {
@@ -70,7 +70,7 @@ TEST_P(CudaForms, Embed) {
   expect_close(embedded(*cuda_), embedded(reference_), 0, 0, "embed");
 }
 
-// A NaN in quantized values or scales reaches only the outputs that depend on it.
+// A NaN reaches only outputs that depend on it.
 TEST_P(CudaForms, NotFinite) {
   const WeightFormat& form = GetParam().form;
   const HostWeight finite = random_codes(form, 18, 300);
@@ -90,7 +90,7 @@ TEST_P(CudaForms, NotFinite) {
   }
 }
 
-// A weight with blocks of another format, and a float block.
+// One weight with blocks of this format, of another and of floats.
 TEST_P(CudaForms, BesideOthers) {
   const std::vector<float> floats = Rng(3).normals(int64_t{21} * 200, 0.5F);
   const std::vector<HostWeight> host = {

@@ -1,5 +1,4 @@
-// Backend::linear on CUDA: custom kernels for few tokens, cuBLAS for many, and every epilogue, vs the float64
-// reference.
+// Own kernels for few tokens, cuBLAS for many, and every epilogue, vs the float64 reference.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/linear_cases.h"
 
@@ -27,8 +26,7 @@ TEST_P(CudaLinear, ManyTokens) {
 
 TEST_P(CudaLinear, StridesAndBias) {
   for (int64_t tokens : {1, 3, 8, 12, 18}) {
-    for (int64_t gap : {3, 8})
-      check({tokens, 19, 136}, gap, true);  // 3 breaks the alignment of rows, 8 keeps it
+    for (int64_t gap : {3, 8}) check({tokens, 19, 136}, gap, true);  // 8 keeps rows aligned
   }
 }
 
@@ -36,9 +34,8 @@ TEST_P(CudaLinear, DoesNotDependOnChunks) { check_linear_splits(*cuda_, GetParam
 
 INSTANTIATE_TEST_SUITE_P(DTypes, CudaLinear, testing::ValuesIn(linear_cases()));
 
-// Rows that are no multiple of a tile, some too few to fill a block; columns in whole batches and not; rows
-// unaligned by their length or a gap; enough rows for blocks of two tiles. (Many tokens with quantized
-// weights: quant_test.cpp.)
+// Rows that are no multiple of a tile, too few for a block, or enough for two tiles; columns in whole batches
+// and not; rows unaligned by length or gap.
 using CudaEpilogue = OnCudaWith<EpilogueCase>;
 TEST_P(CudaEpilogue, MatchesTheReference) {
   const EpilogueCase& c = GetParam();
@@ -53,7 +50,7 @@ TEST_P(CudaEpilogue, MatchesTheReference) {
 }
 INSTANTIATE_TEST_SUITE_P(Cases, CudaEpilogue, testing::ValuesIn(epilogue_cases({DType::kF32, DType::kBF16})));
 
-// Dtype of a layer's inputs; its blocks are one product of many tokens.
+// Blocks of a layer are one product of many tokens.
 TEST_F(OnCuda, InputsAreStoredInTheProductsDtype) {
   const std::vector<float> zeros(size_t{8} * 8);
   const auto input = [&](std::vector<DType> dtypes, DType compute) {

@@ -1,5 +1,4 @@
-// Lane layouts of mma and ldmatrix operands (kernels/cuda/ptx.cuh) vs the layouts that NVIDIA publishes: on a
-// GPU the instructions themselves, under the shim its C++ version of them.
+// Lane layouts of mma and ldmatrix vs NVIDIA's published layouts: a GPU's instructions, or the shim's.
 #include "kernels/convert.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/cuda/ptx_kernels.h"
@@ -8,9 +7,8 @@
 namespace lariat::test {
 namespace {
 
-// A CuTe layout as (size, stride) pairs, for the lane and for a lane's values; the first pair runs fastest.
-// The sum is an index in a matrix whose first index runs fastest (for ldmatrix: in the concatenated rows that
-// the lanes point at).
+// A CuTe layout: (size, stride) pairs for the lane and its values, the first pair fastest. The sum is an
+// index in a matrix whose first index runs fastest (ldmatrix: in the concatenated rows).
 struct FragmentMode {
   int size, stride;
 };
@@ -29,19 +27,19 @@ struct FragmentLayout {
 };
 
 // NVIDIA cutlass, include/cute/atom/mma_traits_sm80.hpp: ALayout (M16, K16), BLayout (N8, K16), CLayout (M16,
-// N8) of SM80_16x8x16_F32F16F16F32_TN; the bf16 variant inherits them.
+// N8) of SM80_16x8x16_F32F16F16F32_TN, also for bf16.
 const FragmentLayout kLayoutA = {{{4, 32}, {8, 1}}, {{2, 16}, {2, 8}, {2, 128}}};
 const FragmentLayout kLayoutB = {{{4, 16}, {8, 1}}, {{2, 8}, {2, 64}}};
 const FragmentLayout kLayoutC = {{{4, 32}, {8, 1}}, {{2, 16}, {2, 8}}};
 // SM80_16x8x32_S32S8S8S32_TN: (M16, K32) and (N8, K32).
 const FragmentLayout kLayoutBytesA = {{{4, 64}, {8, 1}}, {{4, 16}, {2, 8}, {2, 256}}};
 const FragmentLayout kLayoutBytesB = {{{4, 32}, {8, 1}}, {{4, 8}, {2, 128}}};
-// include/cute/atom/copy_traits_sm75.hpp: DstLayout of SM75_U32x4_LDSM_N and SM75_U16x8_LDSM_T. SrcLayout has
-// lane l's row at bit 128 l. Bits converted to 16-bit elements.
+// include/cute/atom/copy_traits_sm75.hpp: DstLayout of SM75_U32x4_LDSM_N and SM75_U16x8_LDSM_T, from bits to
+// 16-bit elements. SrcLayout has lane l's row at bit 128 l.
 const FragmentLayout kLayoutLdmatrix = {{{32, 2}}, {{2, 1}, {4, 64}}};
 const FragmentLayout kLayoutLdmatrixTrans = {{{4, 16}, {8, 1}}, {{2, 8}, {4, 64}}};
 
-// Packs values into a 32-bit register, the first in the lowest bits.
+// The first value has the lowest bits.
 template <class T>
 std::vector<uint32_t> packed_fragment(const FragmentLayout& layout, int values,
                                       const std::vector<T>& matrix) {
@@ -55,7 +53,7 @@ std::vector<uint32_t> packed_fragment(const FragmentLayout& layout, int values,
   return words;
 }
 
-// Element of an mma's sums in register i % 4 of lane i / 4.
+// Element of the sums in register i % 4 of lane i / 4.
 size_t element_of_c(size_t i) {
   return static_cast<size_t>(kLayoutC.at(static_cast<int>(i / 4), static_cast<int>(i % 4)));
 }
@@ -85,7 +83,7 @@ class CudaPtx : public OnCuda {
     return host;
   }
 
-  // Runs an mma on operands in register layout: run(a, b, d) adds their product to c.
+  // run(a, b, d) adds the product to c.
   template <class Sum, class Run>
   void check_mma(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b, const std::vector<Sum>& c,
                  const std::vector<Sum>& expected, const Run& run) {
@@ -101,7 +99,7 @@ class CudaPtx : public OnCuda {
   }
 };
 
-// Small integers: products and sums are exact, so the order of additions does not matter.
+// Small integers have exact sums in any order.
 std::vector<float> small_integers(Rng& rng, size_t count) {
   std::vector<float> values(count);
   for (float& x : values) x = std::floor(rng.uniform() * 33) - 16;
@@ -141,7 +139,7 @@ TEST_F(CudaPtx, MmaOfBytesHasCuTesFragments) {
 TEST_F(CudaPtx, LdmatrixHasCuTesFragments) {
   std::vector<uint16_t> rows(32 * 8);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<uint16_t>(1000 + i);
-  std::vector<int32_t> row_of_lane(32);  // a permutation with repeats of all rows
+  std::vector<int32_t> row_of_lane(32);  // all rows, permuted
   for (int lane = 0; lane < 32; ++lane) row_of_lane[static_cast<size_t>(lane)] = (lane * 5 + 3) % 32;
   std::vector<uint16_t> pointed_at;
   for (int row : row_of_lane) pointed_at.insert(pointed_at.end(), &rows[row * 8U], &rows[row * 8U] + 8);

@@ -1,5 +1,4 @@
-// Backend::linear with quantized weights on CUDA: the float64 reference's integers for few tokens, bf16
-// products for many.
+// Products of few tokens equal the float64 reference's integers; many use bf16.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/linear_cases.h"
 
@@ -34,7 +33,6 @@ TEST_P(CudaQuant, Bias) {
   }
 }
 
-// A NaN in a group of x or w reaches the outputs that depend on it.
 TEST_P(CudaQuant, NotFinite) {
   std::vector<float> x(96, 1.0F), w(size_t{2} * 96, 1.0F);
   x[40] = INFINITY;

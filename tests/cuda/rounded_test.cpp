@@ -1,5 +1,5 @@
-// Ops that write bf16 because the next product rounds its input anyway (Weight::input): bitwise identical to
-// the op in f32, rounded afterwards, and close to the float64 reference.
+// Ops that write bf16 for a product that rounds its input (Weight::input): bitwise identical to the rounded
+// f32 result, and close to the float64 reference.
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/op_cases.h"
 
@@ -13,7 +13,6 @@ std::vector<float> rounded(std::vector<float> values) {
   return values;
 }
 
-// Result of `write` with an output of this size, in bf16 and in f32.
 template <class Write>
 void expect_rounds(Backend& tested, Backend& reference, const RowCase& c, const std::string& what,
                    const Write& write) {
@@ -68,16 +67,14 @@ TEST_P(CudaRounded, Glu) {
   }
 }
 
-// Rows of one element and of several blocks; rows 16-byte aligned in f32 only, in both dtypes, and in
-// neither.
+// Rows of one element to several blocks; 16-byte aligned in f32 only, in both dtypes, in neither.
 INSTANTIATE_TEST_SUITE_P(Cases, CudaRounded,
                          testing::Values(RowCase{1, 1}, RowCase{3, 2}, RowCase{3, 7, DType::kBF16, 5},
                                          RowCase{2, 64}, RowCase{5, 65, DType::kF16, 3}, RowCase{4, 100},
                                          RowCase{4, 100, DType::kBF16, 4}, RowCase{3, 1000, DType::kF32, 8},
                                          RowCase{2, 4096, DType::kBF16}, RowCase{19, 2051, DType::kBF16, 3}));
 
-// Every kernel, splits merged by the last block and by a separate kernel, several head shapes.
-// (attention_test.cpp compares f32 with the reference.)
+// Every kernel; splits merged by the last block or a separate kernel.
 std::vector<AttentionCase> rounded_attention_cases() {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16, q8 = DType::kQ8;
   return {{1, 0, 1, 1, 64, 64},
@@ -85,12 +82,12 @@ std::vector<AttentionCase> rounded_attention_cases() {
           {3, 700, 4, 2, 128, 128, f16, bf16},     // few tokens, split
           {20, 30, 2, 2, 80, 80, bf16, bf16},      // few tokens
           {70, 130, 4, 2, 96, 96, f16, bf16, 40},  // 64 rows per block
-          {40, 2100, 2, 1, 64, 64, f16, f16},      // split, merged by a separate kernel
+          {40, 2100, 2, 1, 64, 64, f16, f16},      // merged by a separate kernel
           {34, 40, 268, 67, 64, 64, f16, bf16},    // 128 rows per block
           {70, 250, 2, 2, 256, 256, bf16, bf16},
           {33, 5, 5, 1, 34, 34, f16, f16},    // plain
-          {9, 300, 2, 1, 10, 10, f32, f32},   // plain, unaligned rows
-          {3, 1200, 3, 1, 24, 24, f32, q8}};  // plain, split
+          {9, 300, 2, 1, 10, 10, f32, f32},   // unaligned rows
+          {3, 1200, 3, 1, 24, 24, f32, q8}};  // split
 }
 
 using CudaRoundedAttention = OnCudaWith<AttentionCase>;

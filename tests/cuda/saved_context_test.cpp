@@ -11,7 +11,7 @@ struct CudaContext : OnCuda {
   const std::filesystem::path file_ = folder_.path / "context";
 };
 
-// Bitwise identical to an unsaved run, over a scale step; device and host files are the same.
+// The run crosses a scale step; device and host files are the same.
 TEST_F(CudaContext, ContinuesBitwiseIdentically) {
   const auto dir = checkpoint_dir("llama_gqa");
   const Model model = open_f32(dir, *cuda_), on_host = open_f32(dir, reference_);

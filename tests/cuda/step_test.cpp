@@ -1,6 +1,5 @@
-// Decode steps, recorded once and replayed at other positions, in other pages, with other work in between:
-// equal the float64 reference at every position, and the record really ran. A kernel that takes a changing
-// value as a launch argument would replay the recorded value and fail here.
+// Recorded decode steps, replayed at other positions, in other pages, after other work, equal the float64
+// reference. A changing launch argument would replay its recorded value and fail.
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,7 +24,6 @@ class CudaStep : public OnCuda {
   CudaBackend* device_ = nullptr;
 };
 
-// A model on a backend, and a synthetic text for any number of sequences.
 struct TestRun {
   TestRun(Backend& b, DType kv_dtype, const char* name = "llama_gqa",
           const std::function<void(RopeScaling&)>& change_rope = {})
@@ -42,10 +40,9 @@ struct TestRun {
     std::vector<int32_t> tokens;
     for (int64_t i = 0; i < length; ++i) tokens.push_back(token(i));
     prefill(*session, sequence, tokens);
-    backend.synchronize();  // excludes the prompt from the steps' counts
+    backend.synchronize();  // excludes the prompt from the counts
     return sequence;
   }
-  // Logits after one more token per sequence.
   std::vector<float> step(const std::vector<Sequence*>& sequences) {
     std::vector<int32_t> tokens;
     for (const Sequence* sequence : sequences) tokens.push_back(token(sequence->length()));
@@ -61,12 +58,12 @@ struct TestRun {
 };
 
 constexpr double kTolerance = 1e-4;
-// Prefill rounds q and its weights to 16 bits; then a cached key may round differently. Logits of another
-// position differ by 0.1 and more.
+// Prefill rounds q and its weights to 16 bits; then a cached key may round differently. Another position's
+// logits differ by 0.1 and more.
 constexpr double kF16Tolerance = 1e-2;
 
-// f32 keys use the plain kernel, f16 keys the tensor cores. The step from 255 to 256 adds a page and doubles
-// the planned length.
+// f32 keys use the plain kernel, f16 keys tensor cores. At 256 a page is added and the planned length
+// doubles.
 TEST_F(CudaStep, RepeatsTheRecordedStepAtNewPositions) {
   for (auto [dtype, start, tolerance] : {std::tuple{DType::kF32, 5, kTolerance},
                                          {DType::kF16, 5, kF16Tolerance},
@@ -85,9 +82,8 @@ TEST_F(CudaStep, RepeatsTheRecordedStepAtNewPositions) {
   }
 }
 
-// A decode step takes as long as its launches. Eight per layer, for one sequence and sixteen: qkv; qkv to
-// cache; attention; its product; add and norm; gate and up; down; add and norm. Two per model: first norm and
-// logits. Each step's new inputs (positions, RoPE table, embedding) come before and are not recorded.
+// A decode step takes as long as its launches. Per layer: qkv; qkv to cache; attention; its product; add and
+// norm; gate and up; down; add and norm. Per model: first norm, logits. Inputs of a step are not recorded.
 TEST_F(CudaStep, ALayerIsEightLaunches) {
   const auto dir = checkpoint_dir("llama_bf16");
   const Model model = load_model(dir, load_config(dir), *cuda_, std::nullopt);
@@ -111,8 +107,7 @@ TEST_F(CudaStep, ALayerIsEightLaunches) {
   }
 }
 
-// Sixteen sequences with bf16 or quantized weights get a record: bitwise identical to single launches, and
-// still valid after a prompt moved the many-token memory.
+// The record is bitwise identical to single launches, and valid after a prompt moved the many-token memory.
 struct CudaSixteen : CudaStep, testing::WithParamInterface<DType> {};
 
 TEST_P(CudaSixteen, SequencesAreRecorded) {
@@ -120,8 +115,7 @@ TEST_P(CudaSixteen, SequencesAreRecorded) {
   const auto dir = checkpoint_dir("llama_bf16");
   const Model model = load_model(dir, load_config(dir), *cuda_, GetParam());
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5}, long_prompt(40, 6);
-  // Two other steps in between prevent a list of sixteen from coming twice in a row, even if one of the
-  // others is recorded.
+  // Two other steps in between: no list of sixteen comes twice in a row.
   const auto run = [&](bool record) {
     Session session(model, *cuda_, {});
     std::vector<Sequence> sequences;
@@ -157,8 +151,7 @@ TEST_P(CudaSixteen, SequencesAreRecorded) {
 INSTANTIATE_TEST_SUITE_P(DTypes, CudaSixteen, testing::Values(DType::kBF16, DType::kQ8, DType::kQ4),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
-// Windows, ALiBi, soft caps, both norms, biases, M-RoPE, position-scaled queries and experts: for one
-// sequence and two.
+// Windows, ALiBi, soft caps, norms, biases, M-RoPE, position-scaled queries and experts.
 struct CudaStepOf : CudaStep, testing::WithParamInterface<const char*> {};
 
 TEST_P(CudaStepOf, RepeatsTheRecordedStep) {
@@ -168,7 +161,7 @@ TEST_P(CudaStepOf, RepeatsTheRecordedStep) {
     EXPECT_LE(max_abs_difference(tested.step({&a}), expected.step({&b})), kTolerance) << i;
   }
   EXPECT_GE(counts().replayed, 17);
-  // A fork has another last page and needs no new record.
+  // A fork has another last page.
   const auto before = counts();
   Sequence fork = tested.session->fork(a, a.length());
   EXPECT_LE(max_abs_difference(tested.step({&fork}), expected.step({&b})), kTolerance) << "in other pages";
@@ -192,7 +185,7 @@ TEST_F(CudaStep, SequencesOfABatchHaveDifferentPositions) {
     EXPECT_LE(max_abs_difference(tested.step({&a1, &a2}), expected.step({&b1, &b2})), kTolerance) << i;
   }
   EXPECT_EQ(counts().replayed, 4);
-  for (int i = 0; i < 4; ++i) {  // the same caches and memory, one sequence fewer
+  for (int i = 0; i < 4; ++i) {
     EXPECT_LE(max_abs_difference(tested.step({&a2}), expected.step({&b2})), kTolerance) << i;
   }
   std::vector<Sequence> many;
@@ -201,11 +194,11 @@ TEST_F(CudaStep, SequencesOfABatchHaveDifferentPositions) {
   for (Sequence& sequence : many) all.push_back(&sequence);
   const auto before = counts();
   for (int i = 0; i < 3; ++i) tested.step(all);
-  EXPECT_EQ(counts().replayed, before.replayed);  // more than are recorded
+  EXPECT_EQ(counts().replayed, before.replayed);  // too many to record
 }
 
 TEST_F(CudaStep, RerotatedCachesAndChangedFactorsAreNoticed) {
-  const auto dynamic_yarn = [](RopeScaling& rope) {  // the attention factor changes with the frequencies
+  const auto dynamic_yarn = [](RopeScaling& rope) {
     rope.type = RopeType::kDynamicYarn;
     rope.factor = 4.0;
     rope.original_ctx = 8;
@@ -217,12 +210,11 @@ TEST_F(CudaStep, RerotatedCachesAndChangedFactorsAreNoticed) {
     EXPECT_LE(max_abs_difference(tested.step({&a}), expected.step({&b})), kTolerance) << i;
   }
   EXPECT_GE(a.cache().rerotations().count, 4);
-  EXPECT_GE(counts().replayed, 26);  // both are in device memory: one record serves all steps
+  EXPECT_GE(counts().replayed, 26);  // one record serves all steps
 }
 
 TEST_F(CudaStep, OtherWorkBetweenStepsKeepsTheRecord) {
   TestRun tested(*cuda_, DType::kF16), expected(reference_, DType::kF16);
-  // optional, for a new cache later
   std::optional<Sequence> a = tested.begin(4), b = expected.begin(4);
   const auto compare = [&](const char* when) {
     EXPECT_LE(max_abs_difference(tested.step({&*a}), expected.step({&*b})), kF16Tolerance) << when;
@@ -245,7 +237,6 @@ TEST_F(CudaStep, OtherWorkBetweenStepsKeepsTheRecord) {
 
 using CudaQueue = OnCuda;
 
-// Queued launches run before their memory is freed, and none is lost.
 TEST_F(CudaQueue, FreedMemoryHasBeenUsedBefore) {
   const std::vector<float> values = Rng(3).normals(256);
   const Tensor out(*cuda_, 1, 256), ones(*cuda_, std::vector<float>(256, 1.0F), 1, 256);
@@ -259,14 +250,13 @@ TEST_F(CudaQueue, FreedMemoryHasBeenUsedBefore) {
   expect_close(out.values(), expected.values(), 1e-5, 0, "norm");
 }
 
-// A failed launch is reported by the next call that waits, also after memory was freed; the backend keeps
-// working.
+// The next waiting call reports it, also after memory was freed; the backend keeps working.
 TEST_F(CudaQueue, AFailedLaunchIsReportedOnce) {
   for (bool freed : {false, true}) {
     const std::vector<float> values = Rng(4).normals(64);
     const Tensor x(*cuda_, values, 1, 64), ones(*cuda_, std::vector<float>(64, 1.0F), 1, 64);
-    cuda_->norm(x.view().row_range(0, 0), {ones.view(), Matrix()}, x.view());  // a grid of no blocks
-    if (freed) cuda_->allocate(64);                                            // freed at once
+    cuda_->norm(x.view().row_range(0, 0), {ones.view(), Matrix()}, x.view());  // no blocks
+    if (freed) cuda_->allocate(64);
     EXPECT_ANY_THROW(cuda_->synchronize());
     EXPECT_NO_THROW(cuda_->synchronize());
     EXPECT_EQ(x.values(), values);

@@ -7,10 +7,10 @@
 #include "tests/engine/generations.h"
 #include "tests/engine/saved_context_util.h"
 
-// Decode loop with steps queued ahead of their tokens vs a plain loop: same tokens, same final sequence.
+// Decoding with steps queued ahead of their tokens equals a plain loop.
 namespace lariat::test {
 
-// Wrapped backend with a configurable is-asynchronous answer; counts the steps that ran ahead.
+// Can pretend to be asynchronous; counts the steps that ran ahead.
 class AheadBackend : public ForwardingBackend {
  public:
   explicit AheadBackend(Backend& inner, bool asynchronous = true)
@@ -40,15 +40,14 @@ struct AheadCase {
   const char* name = "";
   SamplerOptions sampler{};
   int64_t prompt = 6, max_new_tokens = 20, max_ctx = 0;
-  // Token count where the text ends (or the next unseen token), the caller stops, interrupts or throws; -1:
+  // Token count at which eos comes (or the next unseen token), the caller stops, interrupts or throws; -1:
   // never.
   int eos_at = -1, stop_at = -1, interrupt_at = -1, throw_at = -1;
   const char* scaling = "";  // applies from 64 tokens on
   int rope_steps = 4;
-  // Steps that run ahead: n - 2 of n tokens (prefill gives the first, the last is never fed), one more on an
-  // early end.
+  // n - 2 of n tokens (prefill gives the first, the last is never fed), one more on an early end.
   int64_t steps_ahead = 18;
-  int64_t lookup = 0, repeats_after = 0;  // GenerateOptions::lookup; the prompt's period, 0: it has none
+  int64_t lookup = 0, repeats_after = 0;  // the prompt's period; 0: none
   const char *checkpoint = "llama_gqa", *method = "";
 };
 
@@ -73,8 +72,7 @@ inline std::vector<AheadCase> ahead_cases() {
       {.name = "FullContext", .max_ctx = 13, .steps_ahead = 6},
       {.name = "NewPage", .sampler = drawing(), .prompt = 250, .steps_ahead = 17},
       {.name = "NewPageAndEos", .sampler = drawing(), .prompt = 250, .eos_at = 12, .steps_ahead = 11},
-      // 62 to 79 tokens with the step ahead. Dynamic scale steps at tokens 65 and 77; exact scale at every
-      // token from 65.
+      // 62 to 79 tokens: a dynamic scale steps at 65 and 77, an exact scale at every token from 65.
       {.name = "ScaleSteps", .prompt = 60, .scaling = "dynamic-yarn", .steps_ahead = 16},
       {.name = "ScaleStepsAndStop", .prompt = 60, .stop_at = 8, .scaling = "dynamic", .steps_ahead = 6},
       {.name = "ExactScale", .prompt = 60, .scaling = "dynamic", .rope_steps = 0, .steps_ahead = 3},
@@ -85,7 +83,7 @@ struct AheadOutcome {
   Generation generation;
   int64_t length = 0, rerotations = 0, rotated = 0;
   size_t bytes = 0;
-  std::string context;  // saved context file
+  std::string context;
 };
 
 struct Thrown {};
@@ -135,7 +133,7 @@ inline AheadOutcome run_ahead_case(Backend& backend, const AheadCase& c, std::ve
   return outcome;
 }
 
-// Returns the token that ends the text at eos_at or later, where a new token comes; none without eos_at.
+// Returns the token at eos_at or the next unseen token; none without eos_at.
 inline std::vector<int32_t> eos_ids_of(Backend& backend, const AheadCase& c, int64_t& later) {
   if (c.eos_at < 0) return {};
   const auto all = run_ahead_case(backend, c, {}).generation.tokens;
@@ -161,7 +159,6 @@ inline void expect_same_outcome(const AheadOutcome& actual, const AheadOutcome& 
   EXPECT_TRUE(actual.context == expected.context) << "the saved contexts differ";
 }
 
-// A backend with steps that run ahead, and without.
 inline void check_ahead(Backend& backend, const AheadCase& c) {
   AheadBackend plain(backend, false), ahead(backend);
   int64_t later = 0;

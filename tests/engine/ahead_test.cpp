@@ -1,5 +1,4 @@
-// A decode loop that queues a step before the previous token is known, on a simulated asynchronous CPU
-// backend.
+// Steps queued before the previous token is known, on a CPU backend that claims to be asynchronous.
 #include "tests/engine/ahead_cases.h"
 
 namespace lariat::test {
@@ -41,7 +40,7 @@ TEST_F(Ahead, StepsAheadNeedUnsharedPages) {
   EXPECT_FALSE(placed_session.can_take_back({&one, 1}));
 }
 
-// Non-finite logits raise the same error, and the step that ran ahead is taken back.
+// The step that ran ahead is taken back.
 TEST_F(Ahead, NonFiniteLogitsAreAnError) {
   class Broken : public AheadBackend {
    public:

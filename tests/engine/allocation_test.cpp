@@ -6,7 +6,7 @@ namespace {
 
 TEST(Allocation, DecodeStepsAllocateNothing) {
   const int64_t none = allocations();
-  int* volatile one_int = new int;  // volatile: the compiler keeps the pair
+  int* volatile one_int = new int;  // volatile keeps the pair
   delete one_int;
   if (allocations() == none) LARIAT_SKIP("a sanitizer has its own operator new");
   const std::pair<std::filesystem::path, DType> cases[] = {{demo_dir(), DType::kBF16},
@@ -25,8 +25,8 @@ TEST(Allocation, DecodeStepsAllocateNothing) {
       backend.read_drawn({&token, 1});
       return token_of(token);
     };
-    int32_t token = step(9);                                       // scratch memory grows once
-    while (sequence.length() % kKvPage != 1) token = step(token);  // the cache grows once per block
+    int32_t token = step(9);                                       // scratch memory grows
+    while (sequence.length() % kKvPage != 1) token = step(token);  // the cache grows
     const int64_t before = allocations();
     while (sequence.length() % kKvPage != 0) token = step(token);
     EXPECT_EQ(allocations() - before, 0) << dir << " " << name_of(dtype);

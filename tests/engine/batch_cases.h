@@ -4,12 +4,12 @@
 
 #include "tests/engine/generations.h"
 
-// Several sequences in one step vs each sequence alone, on any backend.
+// Compares several sequences in one step with each sequence alone.
 namespace lariat::test {
 
-// Eight texts of different lengths: within one page of the cache, at its edge, and over several pages.
+// Lengths within one page of the cache, at its edge, and over several pages.
 constexpr int64_t kBatchLengths[] = {1, 2, 7, 30, 255, 256, 257, 300};
-// Fewer tokens for slow backends: decoding fills and begins pages.
+// Lengths for slow backends: decoding fills and begins pages.
 constexpr int64_t kShortBatchLengths[] = {1, 2, 3, 7, 17, 30, 253, 256};
 
 inline std::vector<std::vector<int32_t>> batch_prompts(int64_t vocab_size,
@@ -23,7 +23,7 @@ inline std::vector<std::vector<int32_t>> batch_prompts(int64_t vocab_size,
   return prompts;
 }
 
-// Greedy continuation of each prompt, n tokens, decoding `together` prompts at a time.
+// Greedy continuations of n tokens, decoding `together` prompts at a time.
 inline std::vector<std::vector<int32_t>> greedy_texts(Session& session,
                                                       const std::vector<std::vector<int32_t>>& prompts,
                                                       int64_t together, int64_t n) {

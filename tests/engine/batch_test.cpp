@@ -1,4 +1,3 @@
-// Several sequences per step give the tokens of separate runs; forks share pages until one writes.
 #include <deque>
 #include <set>
 
@@ -10,7 +9,7 @@
 namespace lariat::test {
 namespace {
 
-// Scaled from 64 tokens on: most sequences of the batch have different RoPE frequencies.
+// Scales from 64 tokens on: RoPE frequencies differ within the batch.
 SessionOptions dynamic_session(const Model& model) { return scaled_session(model, "dynamic-yarn"); }
 
 TEST(Batch, EightSequencesDecodeTheTokensOfSeparateRuns) {
@@ -22,11 +21,10 @@ TEST(Batch, EightSequencesDecodeTheTokensOfSeparateRuns) {
     check_batch_equals_separate_runs(*backend,
                                      dynamic_session(open_f32(checkpoint_dir("llama_gqa"), *backend)));
   }
-  check_batch_equals_separate_runs(cpu, {});  // 16-bit caches
+  check_batch_equals_separate_runs(cpu, {});
 }
 
 // Requests join at different steps, with chunked prompts, two with a common prefix.
-// Tokens, stop reasons and scores are bitwise identical to separate runs.
 TEST(Batch, LateRequestsEqualSeparateRuns) {
   CpuBackend backend(2);
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
@@ -115,13 +113,12 @@ TEST(Fork, OfALongSequenceAllocatesNothing) {
   Sequence original = session.new_sequence();
   prefill(session, original, some_tokens(10000, model.spec.vocab_size));
   const int64_t pages = session.pool().pages(), allocations = watched.allocations();
-  EXPECT_EQ(pages, 40);  // of 256 positions
+  EXPECT_EQ(pages, 40);  // 256 positions each
   Sequence fork = session.fork(original, 10000);
   EXPECT_EQ(watched.allocations(), allocations);
   EXPECT_EQ(session.pool().pages(), pages);
   for (int64_t i = 0; i < pages; ++i) EXPECT_EQ(fork.cache().pages()[i], original.cache().pages()[i]);
 
-  // The first token copies only the page that holds it.
   decode(session, fork, 5);
   EXPECT_EQ(session.pool().pages(), pages + 1);
   EXPECT_EQ(fork.cache().pages()[38], original.cache().pages()[38]);
@@ -144,7 +141,7 @@ TEST(Fork, RerotationLeavesTheOtherUnchanged) {
   Sequence original = session.new_sequence();
   prefill(session, original, text);
   Sequence fork = session.fork(original, 300);
-  prefill(session, fork, some_tokens(200, model.spec.vocab_size));  // beyond the next scale step
+  prefill(session, fork, some_tokens(200, model.spec.vocab_size));  // past a scale step
   EXPECT_EQ(fork.cache().rerotations().count, 1);
   EXPECT_EQ(original.cache().rerotations().count, 0);
   EXPECT_EQ(next_logits(original), expected);

@@ -1,4 +1,4 @@
-// A conversation's cache always matches the rendered messages, whatever happened before.
+// A conversation's cache always matches the rendered messages.
 #include "engine/text/chat.h"
 
 #include <unistd.h>
@@ -15,7 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 using Messages = nlohmann::ordered_json;
 
-// Every message between markers; the assistant's messages end with the end-of-text token.
 constexpr const char* kPlain =
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}{{ eos_token if m['role'] "
     "== "
@@ -50,7 +49,6 @@ class ChatTest : public FolderTest {
   Answer say(Conversation& conversation, const std::string& text) const {
     return conversation.answer(text, options_, [](const std::string&) { return true; });
   }
-  // The model's answer to these messages from an empty cache.
   std::vector<int32_t> fresh_answer(Messages messages, const std::string& text) {
     messages.push_back({{"role", "user"}, {"content", text}});
     Session session(model_, backend_, session_options_);
@@ -58,14 +56,12 @@ class ChatTest : public FolderTest {
     const auto prompt = tokenizer_.encode(template_->render(messages, true), false);
     return generate(session, sequence, prompt, options_.generate).tokens;
   }
-  // Sends the text; the answer must equal a fresh prefill of all messages.
   Answer say_as_fresh(Conversation& conversation, const std::string& text) {
     const auto expected = fresh_answer(conversation.messages(), text);
     const Answer answer = say(conversation, text);
     EXPECT_EQ(answer.generation.tokens, expected);
     return answer;
   }
-  // The cached tokens are a prefix of the rendered messages.
   void expect_consistent(const Conversation& conversation) const {
     const auto held = std::span(conversation.context().tokens)
                           .first(static_cast<size_t>(conversation.context().sequence.length()));
@@ -226,7 +222,7 @@ TEST_F(ChatTest, ContinuesAfterItWasAway) {
   EXPECT_EQ(loaded.messages(), conversation.messages());
 }
 
-// A conversation about a text that another command prefilled: the text is kept, with one BOS.
+// Another command prefilled a text: it is kept, with one BOS.
 TEST_F(ChatTest, FollowsAPlainText) {
   const ChatTemplate rendering = chat_template(kPlain);
   Session session(model_, backend_, session_options_);
@@ -247,8 +243,7 @@ TEST_F(ChatTest, FollowsAPlainText) {
   EXPECT_EQ(conversation.context().tokens, text);
 }
 
-// A text that fills its context, its last token not yet cached. It survives a message that does not fit,
-// /reset, save and load.
+// A text whose last token is not yet cached survives a message that does not fit, /reset, save and load.
 TEST_F(ChatTest, FollowsATextWithAnUnreadLastToken) {
   use(kPlain);
   const auto text = tokenizer_.encode("Once upon a time there was a boy.", true);
@@ -293,7 +288,7 @@ TEST_F(ChatTest, AConversationWithoutMessagesContinues) {
   session_options_.prefill_chunk = 8;
   Session session(model_, backend_, session_options_);
   Conversation conversation(session, tokenizer_, rendering), loaded(session, tokenizer_, rendering);
-  // A dropped message leaves tokens in the cache; they must not precede the new messages.
+  // The dropped message leaves tokens in the cache that must not precede the new messages.
   std::atomic<int> chunks{0};
   std::atomic<bool> interrupted{false};
   options_.generate.interrupted = &interrupted;
@@ -325,7 +320,7 @@ TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
   EXPECT_EQ(conversation.context().sequence.cache().frequencies(),
             frequencies_for(session_->options(), session_->rope(), length));
   expect_consistent(conversation);
-  conversation.reset();  // the scale shrinks back
+  conversation.reset();
   say_as_fresh(conversation, "Hello");
 }
 
@@ -340,7 +335,7 @@ TEST_F(ChatTest, FindsTheEndOfATurnInTheTemplate) {
       "endfor %}");
   ASSERT_TRUE(tokenizer.token_to_id("<|eot_id|>").has_value());
   EXPECT_EQ(end_of_turn_id(tokenizer, rendering), tokenizer.token_to_id("<|eot_id|>"));
-  // A tokenizer file may lack the special flag of this token.
+  // A tokenizer file may lack the special flag.
   const fs::path changed = dir_ / "tokenizer";
   fs::create_directories(changed);
   nlohmann::json file = nlohmann::json::parse(std::ifstream(llama3 / "tokenizer.json"));
@@ -351,7 +346,7 @@ TEST_F(ChatTest, FindsTheEndOfATurnInTheTemplate) {
   EXPECT_EQ(end_of_turn_id(plain, rendering), tokenizer.token_to_id("<|eot_id|>"));
 }
 
-// A template that refuses our probe conversations gives no end of turn; others may still give one.
+// A template that refuses all probe conversations has no end of turn.
 TEST_F(ChatTest, ATemplateMayRefuseProbeConversations) {
   const Tokenizer tokenizer = Tokenizer::load(golden_dir() / "tokenizers" / "llama3-mini");
   const auto end_of = [&](const std::string& demands, const std::string& end) {

@@ -1,4 +1,3 @@
-// Perplexity of one text in one piece, with or without a preceding context.
 #include <utility>
 
 #include "tests/engine/losses_by_hand.h"
@@ -7,7 +6,7 @@
 namespace lariat::test {
 namespace {
 
-// Sum of the losses of the tokens from index `first` on, decoded one at a time.
+// Sum of losses from index `first` on, decoded one at a time.
 double nll_by_hand(Session& session, Sequence& sequence, std::span<const int32_t> tokens, size_t first) {
   double nll = 0;
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
@@ -31,7 +30,6 @@ class Continuation : public OnLlama {
   PerplexityOptions options_;
 };
 
-// Reference: every token's loss from the logits of the tokens before it.
 TEST_F(Continuation, ScoresEveryTokenAfterTheBos) {
   const auto text = some_tokens(80, model_.spec.vocab_size);
   Sequence sequence = session_.new_sequence();
@@ -44,7 +42,6 @@ TEST_F(Continuation, ScoresEveryTokenAfterTheBos) {
   EXPECT_EQ(tokens.size(), 81U);
   Sequence by_hand = session_.new_sequence();
   EXPECT_NEAR(result.nll, nll_by_hand(session_, by_hand, tokens, 1), 80 * kSumOrderTolerance);
-  // Buckets count every loss once, at the scored positions.
   ASSERT_EQ(result.positions.size(), 7U);
   double of_buckets = 0;
   int64_t from = 1;
@@ -57,7 +54,6 @@ TEST_F(Continuation, ScoresEveryTokenAfterTheBos) {
   EXPECT_NEAR(of_buckets, result.nll, 1e-9);
 }
 
-// The context is saved between two parts: no token is lost or scored twice.
 TEST_F(Continuation, TwoPartsEqualTheWhole) {
   const auto text = some_tokens(400, model_.spec.vocab_size);
   Sequence whole = session_.new_sequence(), first = session_.new_sequence();
@@ -75,13 +71,13 @@ TEST_F(Continuation, TwoPartsEqualTheWhole) {
   EXPECT_EQ(context.sequence.length(), whole.length());
 }
 
-// The context's last token is decoded again at its position.
+// The context's last token is decoded again.
 TEST_F(Continuation, AfterPlacedTokensEqualsTheWhole) {
   const Model model = open_f32(checkpoint_dir("qwen2_vl"), backend_);
   Session session(model, backend_, f32_session());
   const auto all = some_tokens(60, model.spec.vocab_size);
   const auto head = std::span(all).first(30), tail = std::span(all).subspan(30);
-  std::vector<int32_t> positions;  // an image of 5 x 8; ten of its tokens follow later
+  std::vector<int32_t> positions;  // an image of 5 x 8, ten of its tokens in the tail
   for (int32_t i = 0; i < 40; ++i) positions.insert(positions.end(), {0, i / 8, i % 8});
   Sequence sequence = session.new_sequence(), by_hand = session.new_sequence();
   for (Sequence* of : {&sequence, &by_hand}) of->set_mrope_positions(positions);

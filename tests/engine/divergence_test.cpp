@@ -39,7 +39,7 @@ TEST(Divergence, NonFiniteLogits) {
   EXPECT_EQ(diverge(without, plain, 1).loss, HUGE_VAL);
   EXPECT_EQ(diverge(without, without, 0).kl, 0);
   DivergenceResult result;
-  EXPECT_TRUE(std::isnan(by_key(result).at("kl_p99")));  // interrupted before the first token
+  EXPECT_TRUE(std::isnan(by_key(result).at("kl_p99")));
   for (const auto& model : {plain, broken, plain}) result.tokens.push_back(diverge(model, plain, 0));
   for (const auto& [key, value] : by_key(result))
     EXPECT_EQ(std::isnan(value), key.rfind("against", 0) != 0 && key.rfind("same", 0) != 0) << key;
@@ -91,7 +91,7 @@ TEST_P(DivergenceOf, EqualsTwoSeparateRuns) {
   EXPECT_TRUE(result.complete);
   SessionOptions at_once = options_, reference_at_once = reference_options_;
   at_once.prefill_chunk = reference_at_once.prefill_chunk = 0;
-  // Use equal chunks where products of few quantized rows round differently (docs/accuracy.md).
+  // Uses equal chunks where products of few quantized rows round differently (docs/accuracy.md).
   if (is_quantized(GetParam().weights) && linear_rows_alike(true) < windows_.ctx[0])
     at_once.prefill_chunk = options_.prefill_chunk;
   double sum = 0;

@@ -19,7 +19,7 @@
 #include "tests/engine/golden_checkpoints.h"
 #include "tests/test_util.h"
 
-// Shared by the engine's tests: the committed golden checkpoints, opened in f32.
+// Golden checkpoints, opened in f32.
 namespace lariat::test {
 
 inline std::filesystem::path golden_dir() { return source_dir() / "tests" / "golden"; }
@@ -41,7 +41,6 @@ inline Model open_f32(const std::filesystem::path& dir, Backend& backend, const 
   return load_model(dir, spec, backend, DType::kF32);
 }
 
-// A test on llama_gqa, the most used golden checkpoint.
 class OnLlama : public FolderTest {
  protected:
   CpuBackend backend_{1};
@@ -66,19 +65,16 @@ inline std::vector<float> float_tensor(const Tensors& file, const std::string& n
   return tensor_values<float>(file, name, "F32");
 }
 
-// Tolerance between two f32 runs that sum in different orders, e.g. a chunked vs a one-shot prefill. Float32
-// transformers is up to 3.1e-5 from float64 on the longest golden prompts (2.4e-5 on short ones); so may each
-// run.
+// Tolerance between f32 runs that sum in different orders, e.g. chunked vs one-shot prefill. Each may differ
+// from float64 by the 3.1e-5 of float32 transformers on the longest golden prompts.
 inline constexpr double kSumOrderTolerance = 6.2e-5;
 
-// The logits of the last token, in host memory.
 inline std::vector<float> prefill(Session& session, Sequence& sequence, std::span<const int32_t> tokens) {
   return to_host(session.backend(), forward(session, {&sequence, tokens}));
 }
 inline std::vector<float> decode(Session& session, Sequence& sequence, int32_t token) {
   return prefill(session, sequence, {&token, 1});
 }
-// The logits of one more token for each sequence, in backend memory.
 inline Matrix decode(Session& session, std::span<Sequence* const> sequences,
                      std::span<const int32_t> tokens) {
   std::vector<Prompt> prompts;
@@ -86,8 +82,8 @@ inline Matrix decode(Session& session, std::span<Sequence* const> sequences,
   return session.forward(prompts);
 }
 
-// Logits of every token, [tokens.size(), vocab]: prefills the first `prefilled` tokens, decodes the rest.
-// positions: see Sequence::set_mrope_positions; empty: none.
+// [tokens.size(), vocab]: prefills the first `prefilled` tokens, decodes the rest. positions:
+// Sequence::set_mrope_positions.
 inline std::vector<float> all_logits(Session& session, std::span<const int32_t> tokens, size_t prefilled,
                                      std::span<const int32_t> positions = {}) {
   Sequence sequence = session.new_sequence();
@@ -104,7 +100,7 @@ inline std::vector<float> all_logits(Session& session, std::span<const int32_t> 
   return all;
 }
 
-// Largest |a - b|; NaN for different sizes or any NaN, so that EXPECT_LE fails.
+// Returns NaN for different sizes or any NaN, so that EXPECT_LE fails.
 inline double max_abs_difference(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size() || a.empty()) return std::nan("");
   double largest = 0;

@@ -6,8 +6,7 @@
 namespace lariat::test {
 namespace {
 
-// Counts the weight bytes of products, and latent attentions by kind: keys and values expanded per head,
-// or absorbed (over the cached rows).
+// Counts weight bytes of products, and latent attentions: expanded per head (made) or absorbed.
 class WatchedBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
@@ -81,8 +80,7 @@ class LatentHeads : public testing::TestWithParam<const char*> {
   int n_layers_ = static_cast<int>(model_.spec.layers.size());
 };
 
-// Long steps expand keys and values from the cached rows, short steps absorb them: same logits, however
-// split.
+// Long steps expand keys and values, short steps absorb them.
 TEST_P(LatentHeads, EqualAbsorbedAttention) {
   const std::vector<int32_t> tokens = varied_tokens(model_, 300);
   SessionOptions options = f32_session();
@@ -95,7 +93,6 @@ TEST_P(LatentHeads, EqualAbsorbedAttention) {
   }
 }
 
-// Two sequences in one step; one spans several pages.
 TEST_P(LatentHeads, SeveralSequences) {
   const std::vector<int32_t> tokens = varied_tokens(model_, 300);
   SessionOptions options = f32_session();
@@ -118,7 +115,7 @@ TEST_P(LatentHeads, SeveralSequences) {
   EXPECT_LE(max_abs_difference(behind, std::span(expected).last(behind.size())), kSumOrderTolerance);
 }
 
-// More positions than one expansion holds, two of four heads at a time; and no room for even one head.
+// More positions than one expansion holds, two of four heads at a time; then memory for no head.
 TEST_P(LatentHeads, InPieces) {
   const std::vector<int32_t> tokens = varied_tokens(model_, 1200);
   SessionOptions options = f32_session();
@@ -135,7 +132,7 @@ TEST_P(LatentHeads, InPieces) {
 
 class LatentRounding : public LatentHeads {};
 
-// Expanded keys and values are rounded to the cache's dtype, as in other models.
+// Expanded keys and values are rounded to the cache's dtype.
 TEST_P(LatentRounding, ErrorIsCloseToAbsorbedAttention) {
   const std::vector<int32_t> tokens = varied_tokens(model_, 300);
   const std::vector<float> exact = absorbed(f32_session(), tokens);
@@ -144,20 +141,19 @@ TEST_P(LatentRounding, ErrorIsCloseToAbsorbedAttention) {
     options.k_dtype = options.v_dtype = dtype;
     const double rows_alone = max_abs_difference(absorbed(options, tokens), exact);
     const double made = max_abs_difference(run(options, tokens), exact);
-    // Two independent roundings instead of one: sqrt(2) times the error, more in the maximum.
+    // Two independent roundings: sqrt(2) times the error, more in the maximum.
     EXPECT_LE(made, 2.5 * rows_alone) << name_of(dtype);
     EXPECT_GT(rows_alone, 0.0);
   }
 }
 
-// A checkpoint without experts: a rounding can change the chosen experts.
+// A checkpoint without experts: a rounding could change their choice.
 INSTANTIATE_TEST_SUITE_P(Families, LatentRounding, testing::Values("minicpm3"),
                          [](const auto& test) { return std::string(test.param); });
 INSTANTIATE_TEST_SUITE_P(Families, LatentHeads,
                          testing::Values("deepseek_v2", "deepseek_v2_full", "deepseek_v3", "minicpm3"),
                          [](const auto& test) { return std::string(test.param); });
 
-// One row of kv_lora_rank + qk_rope_head_dim values per token and layer, for all heads.
 TEST(LatentCache, HoldsOneRowForAllHeads) {
   CpuBackend backend(1);
   const ModelSpec spec = load_config(checkpoint_dir("deepseek_v2"));

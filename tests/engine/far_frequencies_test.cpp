@@ -9,7 +9,7 @@ namespace {
 
 using FarFrequencies = OnLlama;
 
-// Qwen3's scales for a trained length of 32,768, from the authors' code.
+// Scales of Qwen3 for a trained length of 32,768, from the authors' code.
 TEST_F(FarFrequencies, HaveTheAuthorsScales) {
   RopeScaling rope = model_.spec.rope();
   rope.head_dim = rope.rotary_dim = 128;

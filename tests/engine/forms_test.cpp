@@ -1,4 +1,4 @@
-// Models in published quantized weight formats vs the same weights as floats (tools/lab/golden/forms.py).
+// Published quantized formats vs the same weights as floats (tools/lab/golden/forms.py).
 #include "kernels/reference/reference_backend.h"
 #include "tests/engine/engine_test_util.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 class FormLogits : public testing::TestWithParam<const char*> {};
 
-// Weights converted to f32 on the CPU; integer quantized values with 8-bit inputs on the reference.
+// f32 weights on the CPU; on the reference, quantized values with 8-bit inputs.
 TEST_P(FormLogits, EqualTheFloats) {
   const std::filesystem::path dir = golden_dir() / "forms" / GetParam();
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");

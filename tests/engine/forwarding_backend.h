@@ -5,7 +5,7 @@
 
 namespace lariat::test {
 
-// Wraps a backend and counts its ops. Tests derive from it to watch or replace ops.
+// Tests derive from it to watch, count or replace ops.
 class ForwardingBackend : public Backend {
  public:
   explicit ForwardingBackend(Backend& inner) : inner_(inner) {}

@@ -1,4 +1,4 @@
-// GGUF files that llama.cpp's converter wrote from tests/golden checkpoints (tools/lab/golden/gguf_files.py).
+// GGUF files by llama.cpp's converter (tools/lab/golden/gguf_files.py).
 #include <nlohmann/json.hpp>
 
 #include "models/model_files.h"
@@ -9,8 +9,8 @@ namespace {
 
 struct GgufCase {
   const char* name;
-  // Config change made before the conversion, for keys that GGUF cannot express or the converter skips;
-  // the logits then differ from transformers' golden ones.
+  // Config change before the conversion, for keys that GGUF or the converter lacks. Logits then differ from
+  // golden ones.
   const char* change = nullptr;
 };
 
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                     GgufCase{"gpt_oss_mxfp4"}),
     [](const auto& test) { return std::string(test.param.name); });
 
-// The file splits kv_b into two tensors and transposes one of them.
+// The file splits kv_b in two and transposes one part.
 TEST(GgufLatent, EqualsTheFolder) {
   const std::filesystem::path dir = checkpoint_dir("deepseek_v3"), path = gguf_path("deepseek_v3");
   const std::vector<int32_t> tokens = int_tensor(open_safetensors_file(dir / "golden.safetensors"), "tokens");

@@ -3,17 +3,16 @@
 
 namespace lariat::test {
 
-// The checkpoints of tests/golden/checkpoints by the lists that name them (models/families/families.def).
+// Lists of checkpoints in models/families/families.def.
 struct GoldenList {
   enum : unsigned {
     kAll = 0,    // GoldenCheckpoint
-    kTrace = 1,  // LayerTrace: has a file trace.safetensors
-    kCache = 2,  // FamilyCache: layers unlike Llama's, far past the trained context
+    kTrace = 1,  // has trace.safetensors
+    kCache = 2,  // layers unlike Llama's
     kCuda = 4,   // CudaCheckpoint
     kKeys = 8,   // keys.json
-    // A prompt of 320 tokens (long.safetensors): layers with Llama's seven products; other layers; experts,
-    // whose choice may change with one rounding; RoPE that follows the length, where transformers prefills
-    // all 320 at once.
+    // 320-token prompts (long.safetensors). Experts: one rounding may change the choice. Dynamic: RoPE
+    // follows the length, where transformers prefills all at once.
     kLong = 16,
     kLongOther = 32,
     kLongExperts = 64,

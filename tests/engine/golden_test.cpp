@@ -1,4 +1,4 @@
-// Every model family vs transformers: one-shot logits and greedy tokens (tools/lab/golden/checkpoints.py).
+// Every family vs transformers (tools/lab/golden/checkpoints.py).
 #include <algorithm>
 
 #include "kernels/error.h"
@@ -8,7 +8,7 @@
 namespace lariat::test {
 namespace {
 
-constexpr double kLogitsTolerance = 1e-4;  // float32 transformers is up to 2.4e-5 from float64 here
+constexpr double kLogitsTolerance = 1e-4;  // float32 transformers: up to 2.4e-5 from float64
 
 class GoldenCheckpoint : public testing::TestWithParam<const char*> {
  protected:
@@ -38,8 +38,8 @@ TEST_P(GoldenCheckpoint, LogitsOnTheReference) {
   expect_logits(backend, f32_session());
 }
 
-// Chunked prefill and decoding equal one shot: bitwise within the same kernels (see also LongPrompt), except
-// for experts, whose rows a chunk divides.
+// Splits are bitwise identical within the same kernels (see also LongPrompt), except for experts, whose rows
+// a chunk divides.
 TEST_P(GoldenCheckpoint, TheSplitDoesNotMatter) {
   CpuBackend backend(2);
   const std::vector<int32_t> tokens = int_tensor(golden(), "tokens");
@@ -77,8 +77,7 @@ TEST_P(GoldenCheckpoint, GreedyTokens) {
 INSTANTIATE_TEST_SUITE_P(Families, GoldenCheckpoint, testing::ValuesIn(GoldenList::names()),
                          [](const auto& test) { return std::string(test.param); });
 
-// Three M-RoPE positions per token, as for images. Positions reach 2,200, where transformers' float32 angles
-// are off by up to 1e-4; lariat's angles are exact.
+// M-RoPE positions reach 2,200, where transformers' float32 angles are off by up to 1e-4; lariat's are exact.
 constexpr double kPlacedTolerance = 3e-4;
 
 class GoldenPositions : public testing::TestWithParam<const char*> {};
@@ -118,7 +117,7 @@ TEST(Positions, OnlyWhereTheModelHasThree) {
   EXPECT_THROW(text.set_mrope_positions(std::vector<int32_t>{0, -1, 0}), Error);
 }
 
-// Tokens after the last set position continue from the largest; truncation forgets positions past the end.
+// Truncation forgets positions past the end.
 TEST(Positions, ContinueFromTheLargest) {
   SequencePositions positions;
   std::vector<double> memory;
@@ -129,7 +128,7 @@ TEST(Positions, ContinueFromTheLargest) {
   EXPECT_EQ(std::vector<double>(all.begin(), all.end()),
             (std::vector<double>{0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 7, 8, 8, 8}));
   EXPECT_EQ(positions.rope_length(5), 9);
-  const auto widths = [&](int64_t length) {  // third position of each token
+  const auto widths = [&](int64_t length) {
     std::vector<double> thirds;
     const auto of = positions.of(0, 0, length, memory);
     for (size_t i = 2; i < of.size(); i += 3) thirds.push_back(of[i]);
@@ -141,7 +140,7 @@ TEST(Positions, ContinueFromTheLargest) {
   EXPECT_EQ(widths(4), (std::vector<double>{0, 1, 2, 3}));
 }
 
-// Re-decoded tokens keep their positions; a fork has the positions of its own tokens.
+// Re-decoded tokens and tokens of a fork keep their positions.
 TEST(Positions, StayWithTheirTokens) {
   CpuBackend backend(1);
   const Model model = open_f32(checkpoint_dir("qwen2_vl"), backend);
@@ -153,7 +152,7 @@ TEST(Positions, StayWithTheirTokens) {
   EXPECT_EQ(session.fork(sequence, 3).positions().mrope().size(), 9U);
   sequence.rewind(1);
   EXPECT_EQ(sequence.positions().mrope().size(), 9U);
-  sequence.truncate(1);  // no change of length
+  sequence.truncate(1);
   EXPECT_EQ(sequence.positions().mrope().size(), 9U);
   sequence.truncate(0);
   EXPECT_TRUE(sequence.positions().mrope().empty());
@@ -168,8 +167,7 @@ TEST(Alibi, HasNoRope) {
   EXPECT_THROW(Session(model, backend, options), Error);
 }
 
-// bf16 transformers rounds every intermediate result, lariat only the inputs of matrix products.
-// lariat's error from the float32 logits may not exceed transformers' error.
+// transformers rounds every intermediate result, lariat only the inputs of matrix products.
 TEST(GoldenBf16, NoFurtherFromF32ThanTransformers) {
   CpuBackend backend(2);
   const auto dir = checkpoint_dir("llama_bf16");

@@ -7,7 +7,7 @@
 namespace lariat::test {
 namespace {
 
-// Loss of each position, one bucket per token; position 0 has none.
+// One bucket per token; position 0 has no loss.
 std::vector<double> losses_by_position(const PerplexityResult& result) {
   std::vector<double> losses;
   for (const auto& bucket : result.positions) losses.push_back(bucket.nll);
@@ -52,7 +52,7 @@ class GrowingTest : public testing::Test {
   std::vector<int32_t> tokens_;
 };
 
-// 256 tokens after a context of 64: eight scale steps, at other lengths than the evaluation steps.
+// Eight scale steps, at other lengths than the evaluation steps.
 TEST_F(GrowingTest, EveryStepSizeEqualsDecoding) {
   constexpr int64_t kCtx = 256;
   const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
@@ -86,14 +86,14 @@ TEST_F(GrowingTest, EqualsTheFloat64Formulas) {
     const SessionOptions options =
         options_for(item["scaling"].get<std::string>(), golden["steps_per_octave"].get<int>(), stale);
     auto expected = item["losses"].get<std::vector<double>>();
-    expected.insert(expected.begin(), 0.0);  // the first token has no loss
+    expected.insert(expected.begin(), 0.0);
     const auto size = static_cast<int64_t>(tokens_.size());
     const double gap = largest_gap(grown(options, size, 32), expected);
     EXPECT_LT(gap, 2e-4) << item["scaling"] << " stale " << stale;
     means.push_back(expected.back());
   }
   ASSERT_EQ(means.size(), 4U);
-  EXPECT_GT(std::abs(means[0] - means[1]), 1e-2);  // the two caches must differ
+  EXPECT_GT(std::abs(means[0] - means[1]), 1e-2);
 }
 
 TEST_F(GrowingTest, StretchesAreSeparateContexts) {
@@ -105,7 +105,7 @@ TEST_F(GrowingTest, StretchesAreSeparateContexts) {
         .ctx = {64, 128}, .step = 16, .method = PerplexityMethod::kGrowing, .bos = bos, .buckets = 8};
     return measure_perplexity(session, text, options);
   };
-  const int64_t holds = 127;  // plus a BOS
+  const int64_t holds = 127;
   const auto both = measure(tokens_, 2 * holds + 50, {1});
   const auto one = measure(tokens_, 0, {1}),
              two = measure({tokens_.begin() + holds, tokens_.end()}, holds, {1});
@@ -116,7 +116,7 @@ TEST_F(GrowingTest, StretchesAreSeparateContexts) {
     EXPECT_TRUE(both[i].complete);
   }
   EXPECT_EQ(measure(tokens_, 0, {})[1].tokens, 127);
-  // Several tokens that start a text are prefilled and not scored.
+  // Tokens that start a text are prefilled and not scored.
   std::vector<int32_t> begun = {1, 5, 7};
   begun.insert(begun.end(), tokens_.begin(), tokens_.end());
   const auto behind = measure(tokens_, 0, {1, 5, 7})[1], as_text = measure(begun, 0, {})[1];

@@ -1,4 +1,3 @@
-// Separately prefilled contexts, concatenated (docs/saved-contexts.md).
 #include "engine/contexts/join_contexts.h"
 
 #include <fmt/format.h>
@@ -11,7 +10,7 @@
 namespace lariat::test {
 namespace {
 
-// Row of every head at one position, in each of the layer's arrays that `which` selects: 0 keys, 1 values.
+// Row of every head at one position; which: 0 keys, 1 values.
 std::vector<std::byte> rows_at(const Session& session, const Sequence& sequence, size_t layer, int64_t place,
                                size_t which) {
   const KvLayer& of = session.pool().geometry().layers[layer];
@@ -65,7 +64,7 @@ struct Join {
 
 class JoinedLayer0 : public Joining, public testing::WithParamInterface<Join> {};
 
-// Layer 0 reads only embeddings: its joined keys and values equal a prefill of the whole text.
+// Layer 0 reads only embeddings: keys and values are equal.
 TEST_P(JoinedLayer0, EqualsTheWholeText) {
   const Join& join = GetParam();
   open(join.checkpoint);
@@ -90,7 +89,7 @@ TEST_P(JoinedLayer0, EqualsTheWholeText) {
       << "keys of the next layer depend on the visible tokens";
 }
 
-// Scale steps of 300, 70 and 200 tokens; partial rotary; latent attention; local frequencies, windows; ALiBi.
+// Scale steps; partial rotary; latent attention; local frequencies, windows; ALiBi.
 INSTANTIATE_TEST_SUITE_P(Cases, JoinedLayer0,
                          testing::Values(Join{"llama_gqa", "none", "none", "none"},
                                          Join{"llama_gqa", "dynamic-yarn", "dynamic-yarn", "dynamic-yarn"},
@@ -108,14 +107,14 @@ INSTANTIATE_TEST_SUITE_P(Cases, JoinedLayer0,
                                                         test.param.session));
                          });
 
-// Images in both parts: the second image's positions follow the largest position of the first part.
+// The second image's positions follow the first part's largest position.
 TEST_F(Joining, MovesPlacedTokensTogether) {
   open("qwen2_vl");
   Session session(*model_, backend_, scaled_session(*model_, "dynamic"));
   const auto tokens = some_tokens(100, model_->spec.vocab_size);
   const auto all = std::span(tokens);
   std::vector<int32_t> image,
-      whole_image;  // an image of 6 x 6 first, then four words
+      whole_image;  // an image of 6 x 6, four words
   for (int32_t i = 0; i < 36; ++i) image.insert(image.end(), {0, i / 6, i % 6});
   whole_image = image;
   for (int32_t i = 6; i < 20; ++i) whole_image.insert(whole_image.end(), 3, i);
@@ -175,8 +174,7 @@ TEST_F(Joining, RecomputesTheStartOfEachLaterPart) {
   EXPECT_GT(max_abs_difference(logits({.recompute = 5}), expected), 100 * kSumOrderTolerance);
 }
 
-// Drops the BOS of later parts; a kept BOS counts towards N. Decodes a part's pending last token, except at
-// the very end.
+// A kept BOS counts towards N. A part's pending last token is decoded, except at the end.
 TEST_F(Joining, DropsOrKeepsTheBosOfLaterParts) {
   open("llama_gqa");
   Session session(*model_, backend_, f32_session());
@@ -198,13 +196,12 @@ TEST_F(Joining, DropsOrKeepsTheBosOfLaterParts) {
   EXPECT_EQ(anew.sequence.length(), 10);
   EXPECT_LE(difference(session, again.sequence, anew.sequence, 1, 0, 0, 5), 1e-5) << "with the BOS of b";
   EXPECT_GT(difference(session, again.sequence, anew.sequence, 1, 0, 5, 6), 1e-3);
-  // Later parts drop the prefix tokens that they repeat.
+  // Later parts drop prefix tokens that they repeat.
   const std::vector<int32_t> several = {1, 10, 11, 12, 21, 30, 1, 31, 32};
   EXPECT_EQ(join_contexts(session, joined, {}, {1, 20}).tokens, several);
 }
 
-// A single part continues like a loaded context. A joined context can be saved; its values, scales included,
-// are copied from the parts.
+// A joined context can be saved; its values, scales included, are copied from the parts.
 TEST_F(Joining, GivesAnOrdinaryContext) {
   open("llama_gqa");
   SessionOptions options = scaled_session(*model_, "dynamic-yarn");
@@ -232,7 +229,7 @@ TEST_F(Joining, GivesAnOrdinaryContext) {
 
 TEST_F(Joining, RefusalsLeaveNoFile) {
   open("llama_mha");
-  const auto words = some_tokens(20, 50);  // in both vocabularies
+  const auto words = some_tokens(20, 50);
   {
     Session stranger(*model_, backend_, f32_session());
     part(stranger, "other", words);

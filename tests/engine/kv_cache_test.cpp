@@ -59,7 +59,7 @@ TEST_F(KvCaches, HaveRoomWhenEveryWritablePageIsUnshared) {
   EXPECT_FALSE(cache.has_room(11));
 }
 
-// Scaling changes the first RoPE only: layers with another RoPE, or without one, keep their keys.
+// Scaling changes the first RoPE only.
 TEST(KvPools, ReRotateTheLayersOfTheFirstRope) {
   CpuBackend backend(1);
   for (const char* name : {"smollm3", "gemma3"}) {

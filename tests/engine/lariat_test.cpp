@@ -33,7 +33,6 @@ TEST(EngineOpen, ReadsTheRequestedFiles) {
   EXPECT_EQ(*engine.session_options.rope, engine.model.spec.rope());
   EXPECT_TRUE(engine.warnings.empty());
   EXPECT_FALSE(engine.session_options.on_saturated) << "no callback is set";
-  // Token ids need no tokenizer.
   EXPECT_FALSE(
       Engine::open(checkpoint_dir("llama_gqa"), {.reads = Reads::kTokens, .device = "cpu"}).tokenizer);
   EXPECT_NE(refusal_to_open(checkpoint_dir("llama_gqa"), {}), "");
@@ -53,7 +52,6 @@ TEST(EngineOpen, RefusesInvalidOptions) {
   for (const auto& [path, options, words] : table) EXPECT_TRUE(names(refusal_to_open(path, options), words));
 }
 
-// A small Qwen2.5-1M config: bitwise identical to the same method set as an option.
 TEST_F(OpenedFolder, AConfigSelectsAPositionMethod) {
   link_files(checkpoint_dir("qwen2"), dir_ / "model");
   nlohmann::json config = read_json_object(dir_ / "model" / "config.json");
@@ -81,7 +79,7 @@ TEST_F(OpenedFolder, AConfigSelectsAPositionMethod) {
   EXPECT_NE(plain.second, expected.second);
 }
 
-// A backend that reports at destruction how many of its allocations are still in use.
+// Reports at destruction the number of allocations still in use.
 class OutlivedBackend : public ForwardingBackend {
  public:
   OutlivedBackend(Backend& inner, int64_t& left) : ForwardingBackend(inner), left_(left) {}
@@ -115,7 +113,7 @@ TEST(EngineMove, AModelIsFreedBeforeItsBackend) {
   EXPECT_EQ(second, 0) << "destroyed";
 }
 
-// An exact scale stores keys as f32 unless options set another dtype.
+// Keys of an exact scale are f32 by default.
 TEST(EngineOpen, SessionsWithOtherScalings) {
   OpenOptions options{.reads = Reads::kTokens, .device = "cpu", .rope_steps = 0};
   const Engine engine = Engine::open(demo_dir(), options);

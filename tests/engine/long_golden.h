@@ -8,8 +8,7 @@
 #include "tests/engine/engine_test_util.h"
 #include "tests/test_util.h"
 
-// 320-token prompts for one checkpoint per family (tests/golden/long.safetensors): enough for every
-// many-token kernel of any backend.
+// 320 tokens (tests/golden/long.safetensors) reach every many-token kernel of any backend.
 namespace lariat::test {
 
 inline const std::vector<const char*> kLongNames = GoldenList::names(GoldenList::kLong);
@@ -40,16 +39,14 @@ inline double rms_difference(std::span<const float> a, std::span<const float> b)
   return std::sqrt(sum / static_cast<double>(a.size()));
 }
 
-// transformers' results; `exact` is float32 with the rounded weights.
+// transformers' results; `exact`: float32 with the rounded weights.
 struct LongGolden {
   std::vector<int32_t> tokens, positions;
   std::vector<float> exact;  // [positions, vocab]
-  // Allowed logit error. In 16 bits: the error of transformers' run in the weights' dtype, which rounds every
-  // intermediate result. lariat rounds fewer: cached keys and values and, with bf16 weights, product inputs
-  // and
-  // (on a GPU) gate and up. So lariat's RMS error may not exceed transformers' RMS error; the largest of
-  // some 800 errors varies by chance and may exceed it by half. In f32: transformers is up to 3.1e-5 from
-  // float64.
+  // Allowed logit error. f32: transformers is up to 3.1e-5 from float64. 16 bits: transformers in the
+  // weights' dtype rounds every intermediate result; lariat rounds fewer (cached keys and values, with bf16
+  // weights product inputs and, on a GPU, gate and up). So lariat's RMS error may not exceed transformers';
+  // the largest of some 800 errors may exceed it by half, by chance.
   double tolerance, rms;
 
   explicit LongGolden(const LongCase& c) {
@@ -65,13 +62,11 @@ struct LongGolden {
     rms = rms_difference(own, exact);
   }
 
-  // logits: every token's.
   void expect(std::span<const float> logits) const {
     EXPECT_LE(max_abs_difference(kept(logits), exact), tolerance);
     EXPECT_LE(rms_difference(kept(logits), exact), rms);
   }
 
-  // Selects the golden positions from every token's logits.
   std::vector<float> kept(std::span<const float> logits) const {
     const size_t vocab = exact.size() / positions.size();
     std::vector<float> rows;
@@ -83,11 +78,11 @@ struct LongGolden {
   }
 };
 
-// Writes the checkpoint with every tensor rounded to `dtype`.
+// The checkpoint with every tensor rounded to its weights' dtype.
 inline std::filesystem::path rounded_checkpoint(const LongCase& c) {
   const auto source = checkpoint_dir(c.name);
   if (c.weights == DType::kF32) return source;
-  static const TempFolder of_this_process;  // the _as_PROCESSOR runs work in parallel
+  static const TempFolder of_this_process;  // runs work in parallel
   const auto folder = of_this_process.path / (c.name + ("_" + std::string(name_of(c.weights))));
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json") << read_json(source / "config.json");
@@ -95,7 +90,7 @@ inline std::filesystem::path rounded_checkpoint(const LongCase& c) {
   const Tensors stored = open_safetensors(source);
   std::vector<NamedShape> shapes;
   for (const auto& [name, tensor] : stored.all()) {
-    if (tensor.dtype != "BOOL")  // the unused mask of old GPT-NeoX files
+    if (tensor.dtype != "BOOL")  // unused mask of old GPT-NeoX files
       shapes.push_back({name, tensor.shape, c.weights == DType::kF16 ? "F16" : "BF16"});
   }
   SafetensorsWriter writer(folder / "model.safetensors", shapes);
@@ -112,7 +107,7 @@ inline std::filesystem::path rounded_checkpoint(const LongCase& c) {
   return folder;
 }
 
-// Opens the checkpoint like `lariat` without options; the f32 case uses f32 throughout.
+// Opens the model like `lariat` without options; the f32 case uses f32 throughout.
 inline Model open_long(const LongCase& c, Backend& backend) {
   const auto dir = rounded_checkpoint(c);
   const bool f32 = c.weights == DType::kF32;
@@ -120,7 +115,7 @@ inline Model open_long(const LongCase& c, Backend& backend) {
 }
 
 inline SessionOptions long_session(const LongCase& c) {
-  SessionOptions options;  // f16 keys
+  SessionOptions options;
   options.v_dtype = c.weights;
   if (c.weights == DType::kF32) options.k_dtype = DType::kF32;
   return options;

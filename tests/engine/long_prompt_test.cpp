@@ -1,6 +1,5 @@
-// Every family through every CPU kernel that a user can reach: 320 tokens at once (GEMM, block attention) and
-// one at a time (decode product, streaming attention); f32 and 16-bit weights with their default caches; with
-// and without a window; however the prompt is split. LARIAT_TEST_TARGET selects older instruction sets.
+// Every family through every CPU kernel: 320 tokens at once (GEMM, block attention) and one at a time (decode
+// product, streaming attention). LARIAT_TEST_TARGET selects older instruction sets.
 #include "tests/engine/long_golden.h"
 
 namespace lariat::test {
@@ -10,7 +9,6 @@ class LongPrompt : public testing::TestWithParam<LongCase> {
  protected:
   LongPrompt() : golden_(GetParam()) {}
 
-  // Logits of all tokens: prefills `prefilled` of them in chunks, decodes the rest.
   std::vector<float> run(CpuBackend& backend, int64_t chunk, size_t prefilled = 320) const {
     const Model model = open_long(GetParam(), backend);
     SessionOptions options = long_session(GetParam());
@@ -53,7 +51,6 @@ TEST_P(LongPrompt, TokenByTokenThroughGemvAndStreamingAttention) {
   EXPECT_EQ(backend.paths().attention_block, 0);
 }
 
-// Streaming attention reads a cache that block attention wrote, and vice versa.
 TEST_P(LongPrompt, PrefilledAndDecoded) {
   CpuBackend backend(2);
   expect_golden(run(backend, 64, 290));
@@ -62,8 +59,7 @@ TEST_P(LongPrompt, PrefilledAndDecoded) {
   EXPECT_GT(backend.paths().attention_stream, 0);
 }
 
-// Split guarantee (kernels/backend.h): chunks through the same kernels are bitwise identical. Others agree to
-// rounding: PrefilledAndDecoded, and TheSplitDoesNotMatter in golden_test.cpp.
+// Checks the split guarantee of kernels/backend.h.
 TEST_P(LongPrompt, ChunksThroughTheSameKernelsGiveTheSameBits) {
   CpuBackend backend(2);
   const std::vector<float> expected = run(backend, 0);

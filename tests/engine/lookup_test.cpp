@@ -1,4 +1,4 @@
-// Prompt lookup decoding against plain decoding: tokens, scores and sequences are bitwise identical.
+// Prompt lookup decoding is bitwise identical to plain decoding.
 #include "engine/runtime/lookup.h"
 
 #include "tests/engine/ahead_cases.h"
@@ -19,7 +19,7 @@ TEST(Lookup, GuessesWhatFollowedTheLongestSuffixLatest) {
   EXPECT_EQ(guess({}, 7), Tokens());
 }
 
-// Guesses stop where they are wrong more often than a row is worth, and start again without a trial.
+// Guesses stop when they are wrong more often than a row is worth, and start again without a trial.
 TEST(Lookup, GuessesAsFarAsTheyWereRight) {
   Lookup lookup;
   std::vector<int32_t> text;
@@ -37,8 +37,7 @@ TEST(Lookup, GuessesAsFarAsTheyWereRight) {
   EXPECT_EQ(right, 7);
 }
 
-// The logits of several tokens in one step equal separate decode steps, within a page, at its end,
-// and where threads share a sequence.
+// Rows lie within a page, at its end, and where threads share a sequence.
 TEST(Lookup, RowsOfOneSequenceAreDecodeSteps) {
   CpuBackend cpu(2);
   const auto check = [&](const Model& model) {
@@ -72,7 +71,7 @@ std::vector<AheadCase> lookup_cases() {
   std::vector<AheadCase> cases = ahead_cases();
   for (AheadCase& c : cases) {
     c.repeats_after = 5;
-    if (*c.scaling == 0) c.checkpoint = "gemma2";  // repeats itself
+    if (*c.scaling == 0) c.checkpoint = "gemma2";
   }
   for (const char* checkpoint : {"gemma2", "deepseek_v3", "mpt"})
     cases.push_back({.name = checkpoint,
@@ -117,7 +116,7 @@ TEST_P(LookupOf, LeavesWhatPlainDecodingLeaves) {
 INSTANTIATE_TEST_SUITE_P(Cases, LookupOf, testing::ValuesIn(lookup_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Some of these ends lie within a run of accepted guesses.
+// Some ends lie within a run of accepted guesses.
 TEST(Lookup, EndsAtAnyToken) {
   CpuBackend cpu(1);
   int64_t accepted = 0;
@@ -137,7 +136,6 @@ TEST(Lookup, EndsAtAnyToken) {
   EXPECT_GT(accepted, 200);
 }
 
-// Requests with and without guesses share steps of up to eight rows.
 TEST(Lookup, OfABatchIsThatOfSeparateRuns) {
   CpuBackend cpu(2);
   const Model model = load_model(demo_dir(), load_config(demo_dir()), cpu, DType::kBF16);

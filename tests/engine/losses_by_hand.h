@@ -5,7 +5,7 @@
 #include "engine/eval/measure/perplexity.h"
 #include "tests/engine/engine_test_util.h"
 
-// Reference losses in double, with nothing shared between windows.
+// Reference losses in double; windows share nothing.
 namespace lariat::test {
 
 inline std::vector<int32_t> random_text(int64_t n, int64_t vocab, uint32_t seed) {
@@ -26,11 +26,11 @@ inline double loss_by_hand(std::span<const float> row, int32_t token) {
   return -log_softmax(row)[static_cast<size_t>(token)];
 }
 
-// Token ids with their BOS; tokens from `first` on are scored.
+// Ids with BOS, scored from `first` on.
 struct HandWindow {
   std::vector<int32_t> tokens;
   size_t first;
-  // Log-probabilities over the vocabulary for each scored token; `options` configure a new session.
+  // One row over the vocabulary per scored token, from a new session.
   std::vector<std::vector<double>> log_probabilities(const Model& model, Backend& backend,
                                                      const SessionOptions& options) const {
     Session session(model, backend, options);

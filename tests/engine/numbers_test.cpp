@@ -1,4 +1,4 @@
-// Results depend on neither the run, nor the threads, nor the token's position.
+// Results do not depend on the run, the threads or the position.
 #include "kernels/reference/reference_backend.h"
 #include "tests/engine/generations.h"
 
@@ -6,12 +6,12 @@ namespace lariat::test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr int64_t kLastPosition = 8191;  // a million checked positions would take minutes
+constexpr int64_t kLastPosition = 8191;  // checking a million positions takes minutes
 #else
 constexpr int64_t kLastPosition = 1000000;
 #endif
 
-// The smallest model: float64 scalar code computes a million positions in seconds.
+// Small enough for a million positions in float64 scalar code.
 ModelSpec tiny_config(int64_t window) {
   ModelSpec config = load_config(checkpoint_dir("llama_gqa"));
   config.vocab_size = 16;
@@ -27,7 +27,6 @@ ModelSpec tiny_config(int64_t window) {
   return config;
 }
 
-// Logits of tokens 0, 511, ... of one long text, by prefills that end there.
 std::vector<std::vector<float>> logits_at(const std::vector<int64_t>& positions, const ModelSpec& config,
                                           Backend& backend) {
   const Model model = random_model(config, backend, DType::kF32, 5);
@@ -55,7 +54,7 @@ TEST(Numbers, FarPositionsEqualFloat64) {
   ReferenceBackend reference;
   const auto actual = logits_at(positions, config, cpu), expected = logits_at(positions, config, reference);
   for (size_t i = 0; i < positions.size(); ++i) {
-    // Angles are computed in float64 and rounded once: the error is one f32 layer's error at any position.
+    // Angles are rounded once from float64: one f32 layer's error at any position.
     EXPECT_LE(max_abs_difference(actual[i], expected[i]), 2e-6) << "position " << positions[i];
     const auto [low, high] = std::minmax_element(expected[i].begin(), expected[i].end());
     EXPECT_GT(*high - *low, 1e-3) << "identical logits prove nothing";

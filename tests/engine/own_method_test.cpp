@@ -1,4 +1,3 @@
-// Position methods of a single sequence instead of the session.
 #include <deque>
 
 #include "engine/contexts/join_contexts.h"
@@ -10,8 +9,7 @@ namespace {
 
 using OwnMethod = OnLlama;
 
-// Sequences with different methods share a step: bitwise identical to separate runs, in prefill and decode,
-// with keys stored once or twice, while scales change.
+// A shared step is bitwise identical to separate runs, with keys stored once or twice, while scales change.
 TEST_F(OwnMethod, SequencesWithDifferentMethodsShareAStep) {
   const auto tokens = some_tokens(300, model_.spec.vocab_size);
   const auto vocab = static_cast<size_t>(model_.spec.vocab_size);
@@ -86,8 +84,7 @@ struct OwnSettings : OnLlama {
   std::span<const int32_t> rest() const { return std::span(tokens_).subspan(kPrefilled); }
 };
 
-// A sequence under yarn with dca and one under dynamic without a method share their steps. Each is bitwise
-// identical to its run alone in a session of that scaling and method; so are its fork and its saved copy.
+// A sequence, its fork and its saved copy are bitwise identical to a run alone under the same settings.
 TEST_F(OwnSettings, SequencesWithDifferentScalingsShareASession) {
   const SequenceOptions owns[] = {own("yarn", "dca/chunk=24/window=8"), own("dynamic", "none")};
   Session session(model_, backend_, f32_session());

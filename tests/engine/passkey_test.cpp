@@ -12,7 +12,7 @@
 namespace lariat::test {
 namespace {
 
-// One id per `bytes` bytes of a word, with a BOS: words take several ids, as in small vocabularies.
+// One id per `bytes` bytes of a word, as in small vocabularies, with a BOS.
 TextCodec toy_codec(size_t bytes, int32_t vocab) {
   TextCodec codec;
   codec.encode = [bytes, vocab](std::string_view text) {
@@ -114,7 +114,7 @@ TEST_F(HayFileTest, EveryTaskMeetsItsLengthAndDepths) {
             if (length < 6000) continue;
             const std::string text = tokenizer.decode(ids);
             size_t from = 0;
-            for (const auto& line : needles.lines) {  // in order
+            for (const auto& line : needles.lines) {
               const size_t at = text.find(line.text, from);
               ASSERT_NE(at, std::string::npos) << name << ": " << line.text;
               EXPECT_NEAR(static_cast<double>(at) / static_cast<double>(text.size()), line.depth, 0.09)
@@ -147,7 +147,7 @@ TEST_F(HayFileTest, TheTextContinuesAfterANeedleAndRepeats) {
     const size_t go_on = at + needles.lines[0].text.size() + 2, end = text.find("\n" + needles.question);
     const std::string before = packed(text.substr(begin, at - begin));
     EXPECT_TRUE(whole.starts_with(before)) << before.substr(0, 80);
-    // A few words are skipped or repeated to meet the length.
+    // A few words may be skipped or repeated to meet the length.
     const size_t behind = whole.find(packed(text.substr(go_on, end - go_on)), before.size() - 60);
     EXPECT_LE(behind, before.size() + 60);
     at_sentence_end += text[at - 1] == '.' ? 1 : 0;
@@ -160,7 +160,7 @@ TEST_F(HayFileTest, TheTextContinuesAfterANeedleAndRepeats) {
   EXPECT_TRUE(names(long_text, "It ends here.\nSentence 0 of it"));
 }
 
-// An endless word, such as base64, is cut to the required length.
+// An endless word (base64) is cut to the length.
 TEST_F(HayFileTest, AnEndlessWordIsHayToo) {
   const Tokenizer tokenizer = demo_tokenizer();
   std::string word;
@@ -235,7 +235,7 @@ class PasskeyRunTest : public testing::TestWithParam<std::string> {
   PasskeyOptions options_;
 };
 
-// Shared prefixes, forks, batching and other depths do not change the answers.
+// Shared prefixes, forks and batching change no answer.
 TEST_P(PasskeyRunTest, AnswersEqualSeparateRuns) {
   constexpr int64_t kLength = 700;
   const auto cells = measure(kLength);
@@ -257,7 +257,6 @@ TEST_P(PasskeyRunTest, AnswersEqualSeparateRuns) {
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(alone[0].trials[i].answer, cells[1].trials[i].answer);
 }
 
-// Progress counts answers too and reaches the end once.
 TEST_P(PasskeyRunTest, ProgressRisesToTheEnd) {
   options_.max_new_tokens = 12;
   Session session(model_, backend_, f32_session());

@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(All, PerplexityTest,
                                          Case{"dynamic", {1, 5, 7}, 131, 512}),
                          case_name);
 
-// The group follows the length, so windows of different lengths do not share a prefix.
+// Windows of different lengths do not share a prefix.
 TEST(AnchoredPerplexity, HasTheGroupOfEachWindow) {
   CpuBackend backend(1);
   const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);

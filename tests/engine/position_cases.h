@@ -5,7 +5,6 @@
 
 #include "tests/engine/relative_oracle.h"
 
-// Position methods and their distances.
 namespace lariat::test {
 
 // Formulas of docs/context-extension.md.
@@ -51,19 +50,18 @@ inline Distance lm_infinite_distance(int64_t n, int64_t w) {
   };
 }
 
-// Without an offset: beyond the window the distance falls back.
 inline Distance jet_long_distance(int64_t group, int64_t w) {
   return [=](int64_t i, int64_t j) -> std::optional<double> {
     return i - j <= w ? i - j : i / group - j / group;
   };
 }
 
-// Own distance of each key; keys beyond w use other frequencies.
+// The caller gives keys beyond w other frequencies.
 inline Distance plain_distance() {
   return [](int64_t i, int64_t j) -> std::optional<double> { return i - j; };
 }
 
-// Far frequencies of jet-long-freq at a scale s, beyond a window.
+// jet-long-freq's far frequencies at a scale s, beyond a window.
 struct Far {
   std::string name;
   double window, s;
@@ -90,15 +88,14 @@ struct Far {
              near.inv_freq[pair];
     };
   }
-  // Factor of all logits: YaRN's temperature, once.
+  // YaRN's temperature, a factor of all logits.
   std::function<double(int64_t)> temperature() const {
     if (name != "yarn") return {};
     return [t = 0.1 * std::log(s) + 1](int64_t) { return t; };
   }
 };
 
-// Distance between token i and key j by the method's ranges and positions, in a text of that length; nullopt:
-// j is masked.
+// Distance by the method's ranges and positions in a text of this length; nullopt: j is masked.
 inline std::optional<double> distance_of(const PositionMethod& method, int64_t i, int64_t j, double length) {
   const double stretch = method.stretch ? method.stretch(length) : 1;
   const auto position = [&](size_t table, int64_t index) {
@@ -127,7 +124,7 @@ inline MethodCase far_case(const std::string& far, int window, int factor, const
       plain_distance(), scaling, of.temperature(), of};
 }
 
-// Ratio of the length up to this token to the trained length, at least 1.
+// Length up to this token over the trained length, at least 1.
 inline double beyond(int64_t i) { return std::max(static_cast<double>(i + 1) / 64, 1.0); }
 
 inline std::vector<MethodCase> method_cases() {

@@ -1,4 +1,4 @@
-// Position methods vs the full matrix of their distances.
+// Position methods vs RelativeOracle with the full matrix of distances.
 #include "models/positions/position_method.h"
 
 #include <fmt/format.h>
@@ -63,7 +63,7 @@ TEST_P(Methods, EqualsItsDistanceMatrix) {
   }
 }
 
-// 16-bit caches: measured at most 2.2e-3 in f16 and 1.3e-2 in bf16.
+// Measured: at most 2.2e-3 in f16, 1.3e-2 in bf16.
 TEST_P(Methods, EqualsItIn16BitCaches) {
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     options_.k_dtype = options_.v_dtype = dtype;
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(method_cases()), [](con
 
 using PositionMethods = OnLlama;
 
-// Short texts that the method does not change are bitwise identical to the model without it.
+// Logits are bitwise identical to the model without the method.
 TEST_F(PositionMethods, LeaveShortTextsUnchanged) {
   const auto tokens = some_tokens(40, model_.spec.vocab_size);
   Session plain(model_, backend_, f32_session());
@@ -100,7 +100,6 @@ TEST_F(PositionMethods, LeaveShortTextsUnchanged) {
 }
 
 // A scale change re-rotates keys by their position in a chunk or group; growing groups move keys as well.
-// Decoding equals one prefill under the last scale.
 TEST_F(PositionMethods, KeysFollowAChangingScale) {
   const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   SessionOptions options = f32_session();
@@ -120,7 +119,7 @@ TEST_F(PositionMethods, KeysFollowAChangingScale) {
     Session session(model_, backend_, options);
     Sequence sequence = session.new_sequence();
     prefill(session, sequence, std::span(tokens).first(40));
-    // Layer 0's keys depend on no other token: they equal a prefill under the last scale.
+    // Layer 0's keys depend on no other token.
     for (size_t i = 40; i + 1 < tokens.size(); ++i) decode(session, sequence, tokens[i]);
     Sequence anew = session.new_sequence();
     anew.expect(std::ssize(tokens));
@@ -141,8 +140,8 @@ TEST_F(PositionMethods, KeysFollowAChangingScale) {
   }
 }
 
-// The length's scale step, 64 * 2^(9 / 4), brings the farthest key to the trained length, 64; nearer keys are
-// unchanged. The final length is known, so all chunks use one step.
+// The scale step of the length, 64 * 2^(9 / 4), brings the farthest key to the trained length, 64. All chunks
+// use one step, because the final length is known.
 TEST_F(PositionMethods, AutoFollowsTheLength) {
   const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   const double length = 64 * std::exp2(9.0 / 4);
@@ -182,7 +181,6 @@ TEST_F(PositionMethods, AutoFollowsTheLength) {
   }
 }
 
-// One prefill; its length sets the scale and the group.
 TEST_F(PositionMethods, WorkWithEveryScaling) {
   const auto tokens = some_tokens(kTokens, model_.spec.vocab_size);
   SessionOptions options = f32_session();
@@ -221,14 +219,13 @@ TEST_P(Windows, OnlyTheWindowStaysInMemory) {
   for (const int32_t token : tokens) {
     const auto row = decode(session, sequence, token);
     logits.assign(row.begin(), row.end());
-    ASSERT_LE(session.pool().pages(), 4);  // sinks, window, one for rollback, one new
+    ASSERT_LE(session.pool().pages(), 4);  // sinks, window, rollback, a new one
   }
   const auto expected =
       RelativeOracle(model_dir_, model_.spec)
           .logits(tokens, GetParam().distance, frequencies_for(session.options(), session.rope(), 1));
   EXPECT_LE(max_abs_difference(logits, std::span(expected).last(logits.size())), 1e-4);
 
-  // Recent tokens can be taken back; the first half cannot.
   sequence.truncate(1900);
   for (size_t i = 1900; i < tokens.size(); ++i) {
     const auto row = decode(session, sequence, tokens[i]);
@@ -245,7 +242,6 @@ INSTANTIATE_TEST_SUITE_P(
                     MethodCase{"lm-infinite/sinks=4/window=60", lm_infinite_distance(4, 60)}),
     [](const auto& test) { return std::string(test.param.method[0] == 's' ? "Sinks" : "LmInfinite"); });
 
-// Only layers with RoPE store second keys, and only for methods that need them.
 TEST_F(PositionMethods, StoreKeysTwiceForTwoRotations) {
   CpuBackend backend(1);
   const Model model = open_f32(checkpoint_dir("smollm3"), backend);  // some layers have no RoPE
@@ -353,7 +349,6 @@ TEST_F(PositionMethods, AreParsedFromNamesAndValues) {
   }
 }
 
-// Refuses models with other position encodings, and options that would lose the positions.
 TEST_F(PositionMethods, RefuseIncompatibleModels) {
   const PositionMethod method = parse_position_method("dca", 64, 0);
   for (const char* name : {"bloom", "qwen2_vl", "deepseek_v2", "mistral_window", "gemma3"}) {

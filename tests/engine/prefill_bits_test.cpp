@@ -23,12 +23,12 @@ class PrefillBits : public testing::TestWithParam<PrefillCase> {
     return all_logits(session, random_text(96, model_.spec.vocab_size, 5), 96);
   }
 
-  CpuBackend cpu_{2};  // more threads would not change a bit
+  CpuBackend cpu_{2};
   Model model_;
 };
 
 TEST_P(PrefillBits, EqualOneShotFromThisLengthOn) {
-  // Chunks divide the rows of a float expert; outside AMX the row count changes their bits.
+  // Chunks divide a float expert's rows, whose number changes the bits outside AMX.
   const bool never = GetParam().experts && !is_quantized(GetParam().weights) &&
                      !has_tiles(GetParam().weights, GetParam().weights);
   for (const SessionOptions& cache : {f32_session(), SessionOptions()}) {

@@ -1,4 +1,4 @@
-// Cost of quantizing a real model: the demo checkpoint (configs/demo) vs its float weights.
+// Cost of quantizing the demo checkpoint (configs/demo).
 #include <cmath>
 #include <numeric>
 
@@ -37,7 +37,7 @@ TEST(QuantizedDemo, ConvertedWeightsFreeTheMappedFile) {
   }
 }
 
-// Logits of tokens half prefilled and half decoded, and the mean loss after the first token.
+// Logits of tokens half prefilled and half decoded; mean loss after the first token.
 struct DemoRun {
   std::vector<float> logits;
   double loss = 0;
@@ -52,7 +52,7 @@ struct DemoRun {
   }
 };
 
-// 200 tokens that the float model generated (tests/golden/README.md).
+// Text that the float model generated (tests/golden/README.md).
 TEST(QuantizedDemo, CostsLittle) {
   CpuBackend backend(2);
   const nlohmann::json golden = read_json(golden_dir() / "demo" / "greedy_200.json");
@@ -75,7 +75,7 @@ TEST(QuantizedDemo, CostsLittle) {
 
 class QuantizedFamily : public testing::TestWithParam<const char*> {};
 
-// Every path of a family: biases, tied heads, odd sizes, sliding windows.
+// Biases, tied heads, odd sizes, sliding windows.
 TEST_P(QuantizedFamily, RunsAsOnTheReference) {
   CpuBackend cpu(2);
   ReferenceBackend reference;
@@ -91,9 +91,9 @@ TEST_P(QuantizedFamily, RunsAsOnTheReference) {
     EXPECT_EQ(on_cpu.weights.bytes, planned_weights(on_cpu.spec, dtype).bytes);
     Session a(on_cpu, cpu, f32_session()), b(on_reference, reference, f32_session());
     const std::vector<float> actual = all_logits(a, some, 16), expected = all_logits(b, some, some.size());
-    // One ulp decides how an input half way between two integers rounds: one step in 127 of that input. So
-    // the runs differ by less than the quantization error, but by more than an ulp. Products of many rows may
-    // be float products (docs/accuracy.md): unquantized inputs lack that error.
+    // An ulp may round an input to another integer, one step in 127: runs differ by less than the
+    // quantization error. Products of many rows may be float products (docs/accuracy.md), which lack that
+    // error.
     const double cost = max_abs_difference(expected, std::span(exact).first(expected.size()));
     const double share = linear_rows_alike(true) < std::ssize(some) ? 2.0 : 0.5;
     EXPECT_LT(max_abs_difference(actual, expected), share * cost) << name_of(dtype);
@@ -127,7 +127,7 @@ TEST(Quantize, WeightsBeyondMemoryAreRefused) {
   for (const DType dtype : kTypes) EXPECT_NO_THROW(check_weight_memory(config, dtype, cpu));
   for (LayerSpec& layer : config.layers) layer.feed_forward.intermediate_size = int64_t{1} << 40;
   EXPECT_THROW(check_weight_memory(config, DType::kQ4, cpu), Error);
-  // The file's dtype stays memory-mapped, but no machine can read that much per token.
+  // The file's dtype is memory-mapped, but cannot be read per token.
   EXPECT_THROW(check_weight_memory(config, config.dtype, cpu), Error);
   EXPECT_THROW(check_weight_memory(config, std::nullopt, cpu), Error);
 }

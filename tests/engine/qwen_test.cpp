@@ -1,4 +1,4 @@
-// Qwen 1 prefill beyond seq_length vs its formulas in float64 (tools/lab/golden/qwen_formulas.py).
+// Qwen 1 beyond seq_length vs its formulas in float64 (tools/lab/golden/qwen_formulas.py).
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

@@ -5,23 +5,22 @@
 #include "models/positions/position_method.h"
 #include "tests/engine/saved_context_util.h"
 
-// Float64 forward pass without a cache: rotates each query by its distance to the key.
+// Float64 forward pass of a plain Llama without a cache: rotates each query by its distance to the key.
 namespace lariat::test {
 
-// Distance at which token i sees token j <= i; nullopt: masked.
+// Distance from token i to token j <= i; nullopt: masked.
 using Distance = std::function<std::optional<double>(int64_t i, int64_t j)>;
-// Angle of a pair at a distance; empty: the distance times the frequency of the pair.
+// Angle of a pair; empty: distance times frequency.
 using Angle = std::function<double(double distance, size_t pair)>;
 
 class RelativeOracle {
  public:
   using Rows = std::vector<std::vector<double>>;
 
-  // A plain Llama: heads of `head_dim`, no biases.
   RelativeOracle(const std::filesystem::path& dir, const ModelSpec& spec)
       : spec_(spec), file_(open_safetensors_file(dir / "model.safetensors")) {}
 
-  // [tokens][vocab]. attention_factor scales queries and keys; temperature scales scores (empty: 1).
+  // [tokens][vocab]. attention_factor scales q and k; temperature scales scores (empty: 1).
   std::vector<float> logits(std::span<const int32_t> tokens, const Distance& distance,
                             const RopeFrequencies& frequencies,
                             const std::function<double(int64_t)>& temperature = {},

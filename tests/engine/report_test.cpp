@@ -35,7 +35,7 @@ Measurements swept(const std::vector<Column>& scalings, const std::vector<int64_
   return log;
 }
 
-// Two buckets before 512 and two after, with these perplexities.
+// Perplexities of two buckets before 512 and two after.
 void add_grown(Measurements& log, const Column& column, double before, double after, double factor = 0) {
   Json values;
   if (factor > 0) values["factor"] = factor;
@@ -63,8 +63,6 @@ std::string data_in(const std::string& page) {
   return page.substr(begin, page.find("</script>", begin) - begin);
 }
 
-// --- without a browser ---
-
 TEST(ReportPage, EscapesItsData) {
   const Json more = {{"</script><script>alert(1)</script>", "<!--<script>"},
                      {"quotes", "\" ' ` \\ ${x} \u2028 \x01 &lt;"},
@@ -72,13 +70,13 @@ TEST(ReportPage, EscapesItsData) {
   const std::string json = data_in(report_page(grown(), more));
   for (const auto& [key, value] : more.items()) EXPECT_EQ(Json::parse(json)[key], value);
   EXPECT_EQ(json.find_first_of("<\n"), std::string::npos);
-  // An invalid UTF-8 name does not abort a report.
+  // Invalid UTF-8 does not abort a report.
   EXPECT_EQ(Json::parse(data_in(report_page(grown(), {{"name", "caf\xE9"}})))["name"], "caf\uFFFD");
 }
 
 TEST(ReportPage, NeedsNoOtherFile) {
   std::string page = report_page(grown());
-  const std::string space = "http://www.w3.org/2000/svg";  // a name, not an address
+  const std::string space = "http://www.w3.org/2000/svg";  // not an address
   for (size_t at = 0; (at = page.find(space, at)) != std::string::npos;) page.erase(at, space.size());
   for (const char* foreign : {"http:", "https:", "<link", "<img", "@import", "url(", "src=", "<script>"})
     EXPECT_FALSE(holds(page, foreign));
@@ -116,7 +114,7 @@ const SweepPicture& picture_of(const std::vector<SweepPicture>& pictures, const 
   return *std::ranges::find(pictures, name, &SweepPicture::name);
 }
 
-// Labels never overlap or leave the picture: equal values, exploding values, a single length.
+// Equal values, exploding values, a single length.
 TEST(SweepPictures, LabelsKeepTheirDistance) {
   for (const double growth : {1.0, 1.0001, 1.1, 3.0, 100.0}) {
     const bool one = growth == 1.0001;
@@ -165,14 +163,14 @@ TEST(SweepPictures, PicturesNeedNoOtherFileAndAcceptAnyName) {
 
 TEST(ResultsCsv, HasOneRowPerMeasurement) {
   Measurements log = grown();
-  log.records.resize(5);  // at 512: perplexity, three depths, speed
+  log.records.resize(5);  // perplexity, three depths and speed at 512
   log.records.push_back(grown().records.back());
   loss_in(log.records.back()).ppl = 26.1;
   loss_in(log.records.back()).positions[1].loss = NAN;
   log.records[0].column = "a \"b\", c";
   loss_in(log.records[0]).ppl = NAN;
   std::string csv = results_csv(log);
-  const std::string labels = ",,m,,bf16,k=f16 v=bf16,";  // the header names neither weights nor factors
+  const std::string labels = ",,m,,bf16,k=f16 v=bf16,";  // no column for weights or factors
   for (const std::string& end : {labels + "text.txt,,", labels + "noise,passkey,", labels + ",,",
                                  std::string(",factor,model,weights,dtype,cache_dtype,text,task,than")}) {
     for (size_t at = 0; (at = csv.find(end + "\n")) != csv.npos;) csv.erase(at, end.size());
@@ -192,8 +190,6 @@ TEST(ResultsCsv, HasOneRowPerMeasurement) {
             "growing,dynamic,,true,1024,,512,768,83.99999999999999,0.8399999999999999,100\n"
             "growing,dynamic,,true,1024,,768,1024,83.99999999999999,0.8399999999999999,100\n");
 }
-
-// --- the page ---
 
 std::string main_of(const Measurements& log) {
   const std::string page = report_page(log);
@@ -222,7 +218,7 @@ TEST(ReportPage, HasTablesMapsCurvesAndVerdict) {
   EXPECT_TRUE(holds(main, "none <small>18 of 30</small>"));
   EXPECT_EQ(count_of(main, "<td>12345 / 678, 1.00 MiB</td>"), 3U * 2);
   EXPECT_TRUE(holds(main, "<li class=\"overall\">" + conclusions(tabulate(grown())).back() + "</li>\n</ul>"));
-  // Stale curves are dashed in the colour of their scaling; narrow pictures shorten their names.
+  // Stale curves are dashed in their scaling's colour; narrow pictures shorten names.
   const std::string name = "Perplexity by position in a growing context";
   for (const char* style : {"wide", "narrow"}) {
     const std::string svg = picture(main, name, style);
@@ -253,7 +249,7 @@ TEST(ReportPage, NamesAreEscaped) {
   log.plan.model.name = hostile;
   log.plan.text->name = hostile;
   add_grown(log, hostile, 8, 9);
-  loss_in(log.records[0]).ppl = NAN;  // a non-finite loss
+  loss_in(log.records[0]).ppl = NAN;
   loss_in(log.records[0]).error = NAN;
   const std::string main = main_of(log);
   EXPECT_FALSE(holds(main, "<img"));

@@ -1,4 +1,4 @@
-// A cache of rotated keys under a changing scale vs unrotated keys, rotated at every step (UnrotatedBackend).
+// Rotated keys under a changing scale vs UnrotatedBackend.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -11,7 +11,7 @@
 namespace lariat::test {
 namespace {
 
-constexpr int64_t kL0 = 64;  // original context of llama_gqa
+constexpr int64_t kL0 = 64;  // of llama_gqa
 
 Model model_with(const std::string& scaling, Backend& backend) {
   RopeOptions options;
@@ -44,8 +44,7 @@ TEST_P(DynamicCache, DecodeTo8TimesTheOriginalLengthEqualsUnrotatedKeys) {
   for (const int steps : {4, 1, 8, 0}) {
     SessionOptions options = f32_session();
     options.rope_steps = steps;
-    // "exact" re-rotates 448 times and rounds every key to f32 each time: 37 times as often as four steps per
-    // octave.
+    // Exact scales re-rotate 448 times with f32 rounding, 37 times as often as four steps per octave.
     const double tolerance = steps == 0 ? 2e-4 : 1e-4;
     EXPECT_LE(max_abs_difference(decode_all(model, backend, options, 40, 8 * kL0),
                                  decode_all(model, unrotated, options, 40, 8 * kL0)),
@@ -78,7 +77,7 @@ TEST_P(DynamicCache, CountsItsRerotationsAndShrinksBack) {
   EXPECT_EQ(sequence.cache().rerotations().count, 12);  // three octaves of four steps
   EXPECT_GT(sequence.cache().rerotations().positions, 12 * kL0);
 
-  // Truncated below the original length: the next token uses the unscaled frequencies again.
+  // Below the original length frequencies are unscaled.
   sequence.truncate(20);
   decode(session, sequence, 1);
   EXPECT_EQ(sequence.cache().frequencies(), frequencies_for(session.options(), session.rope(), 1));
@@ -89,9 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Scalings, DynamicCache,
                          testing::Values("dynamic", "dynamic-yarn", "dynamic-yarn-radix"),
                          [](const auto& test) { return test_name(test.param); });
 
-// Families whose layers differ from Llama's, decoded far past the trained context, with their own scaling and
-// a
-// dynamic one. A dynamic scale re-rotates keys of the model's RoPE, not of layers with local RoPE or none.
+// Layers unlike Llama's. Keys with local RoPE or none are not re-rotated.
 class FamilyCache : public testing::TestWithParam<const char*> {};
 
 TEST_P(FamilyCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
@@ -112,7 +109,7 @@ TEST_P(FamilyCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
 INSTANTIATE_TEST_SUITE_P(Families, FamilyCache, testing::ValuesIn(GoldenList::names(GoldenList::kCache)),
                          [](const auto& test) { return std::string(test.param); });
 
-// Sequences with different scalings decode together and equal sessions with these scalings.
+// Each sequence equals a session with its scaling.
 TEST(OwnScaling, SequencesWithDifferentScalingsShareAStep) {
   CpuBackend backend(1);
   const Model model = model_with("none", backend);
@@ -141,7 +138,7 @@ TEST(OwnScaling, SequencesWithDifferentScalingsShareAStep) {
   EXPECT_GT(max_abs_difference(expected[0], expected[1]), 0.01);
 }
 
-// Dropped pages are not re-rotated, copied or counted; the other pages equal a cache without a hole.
+// Dropped pages are not re-rotated, copied or counted.
 TEST(Holes, DroppedPagesAreSkipped) {
   CpuBackend backend(1);
   const Model model = model_with("none", backend);
@@ -158,12 +155,12 @@ TEST(Holes, DroppedPagesAreSkipped) {
       for (size_t i = 0; i < page_bytes / sizeof(float); ++i) floats[i] = static_cast<float>(i % 97 + p);
     }
     cache.advance(4 * kKvPage);
-    if (holes) cache.drop(100, 3 * kKvPage + 50);  // the two whole pages in between
+    if (holes) cache.drop(100, 3 * kKvPage + 50);  // whole pages
     other.share_prefix(cache, 4 * kKvPage);
     KvCache* const one = &cache;
     set_frequencies(pool, {&one, 1}, {&after, 1}, false, true);
     EXPECT_EQ(cache.bytes(), (holes ? 2 : 4) * page_bytes);
-    EXPECT_EQ(pool.pages(), holes ? 4 : 8);  // the other cache keeps its shared pages
+    EXPECT_EQ(pool.pages(), holes ? 4 : 8);  // the other cache keeps shared pages
     EXPECT_EQ(cache.pages()[1] == nullptr, holes);
     std::vector<float> kept;
     for (const size_t p : {size_t{0}, size_t{3}}) {
@@ -175,7 +172,7 @@ TEST(Holes, DroppedPagesAreSkipped) {
   EXPECT_EQ(rotated(true), rotated(false));
 }
 
-// M-RoPE under a changing scale: keys rotate by the three positions of their tokens.
+// M-RoPE: three positions per token.
 TEST(PlacedCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
   CpuBackend backend(1);
   UnrotatedBackend unrotated(backend);
@@ -185,7 +182,7 @@ TEST(PlacedCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
     scaling.original_ctx = 32;
     const Model model = open_f32(checkpoint_dir(name), backend, scaling);
     const std::vector<int32_t> tokens = some_tokens(size_t{150}, model.spec.vocab_size);
-    std::vector<int32_t> positions;  // ten words, an image of 6 x 8, words
+    std::vector<int32_t> positions;  // words, an image of 6 x 8, words
     for (int32_t i = 0; i < 10; ++i) positions.insert(positions.end(), 3, i);
     for (int32_t i = 0; i < 48; ++i) positions.insert(positions.end(), {10, 10 + i / 8, 10 + i % 8});
     const auto run = [&](Backend& on) {
@@ -196,10 +193,8 @@ TEST(PlacedCache, DecodePastTheTrainedContextEqualsUnrotatedKeys) {
   }
 }
 
-// The table of docs/context-extension.md: relative error of the logits, decoding from 40 tokens to 8 times
-// the
-// original length, for every cache and number of scale steps per octave. The bounds state the expectation:
-// 16-bit caches drift with the number of re-rotations, and a stale cache is worse than all of them.
+// Table of docs/context-extension.md: relative logit error, decoding from 40 tokens to 8 L0. 16-bit caches
+// drift with the number of re-rotations; a stale cache is worst.
 TEST(Drift, Table) {
   CpuBackend backend(1);
   UnrotatedBackend unrotated(backend);

@@ -1,5 +1,4 @@
-// Every RoPE scaling below, at and beyond the original length vs one-shot transformers
-// (golden/rope/logits.json).
+// Scalings below, at and beyond the original length vs one-shot transformers (golden/rope/logits.json).
 #include "models/io/json_file.h"
 #include "tests/engine/engine_test_util.h"
 
@@ -14,7 +13,7 @@ TEST(RopeLogits, EveryScalingAtEveryLength) {
   const auto all_tokens = golden["tokens"].get<std::vector<int32_t>>();
   CpuBackend backend(2);
   SessionOptions options = f32_session();
-  options.rope_steps = 0;  // transformers scales by the exact length
+  options.rope_steps = 0;  // as transformers
   ASSERT_GE(golden["cases"].size(), 40U);
   for (const auto& test : golden["cases"]) {
     const auto n = test["length"].get<size_t>();

@@ -49,13 +49,13 @@ TEST(RopeOptions, AScalingStartsFromItsDefaults) {
   const auto plain = [&](const char* type, double factor, int64_t l0, json more = json::object()) {
     more.update({{"rope_type", type}, {"factor", factor}, {"original_max_position_embeddings", l0}});
     RopeScaling rope = rope_of(more);
-    rope.original_ctx = l0;  // dynamic scaling reads original_ctx from options only
+    rope.original_ctx = l0;  // dynamic scaling reads it from options only
     return rope;
   };
   const json llama3 = {{"low_freq_factor", 1}, {"high_freq_factor", 4}}, beta = {{"beta_fast", 16}};
   RopeScaling other_theta = rope_of();
   other_theta.theta = 5e5;
-  // A model's RoPE object, options, and their result.
+  // A model's RoPE object, options, result.
   const std::tuple<json, RopeOptions, RopeScaling> table[] = {
       {nullptr, {}, rope_of()},
       {yarn, {}, rope_of(yarn)},
@@ -110,7 +110,7 @@ TEST_F(RopeOptionsFile, HoldsAnObjectOrAConfig) {
   EXPECT_EQ(rope.original_ctx, 8192);
   EXPECT_EQ(resolve_rope(rope_of(), with({{"rope_scaling", object}})), rope);
   EXPECT_EQ(resolve_rope(rope_of(), with({{"rope_parameters", object}})), rope);
-  // Other options override the file, whose original length alone would exceed the model's.
+  // The file's original length alone exceeds the model's.
   json beyond = object;
   beyond["original_max_position_embeddings"] = 32768;
   EXPECT_THROW(resolve_rope(rope_of(), with(beyond)), Error);
@@ -143,7 +143,6 @@ TEST_F(RopeOptionsFile, ErrorsNameTheFile) {
   expect(both, "");
 }
 
-// Every preset works with a model of matching geometry.
 TEST(RopePresets, AllOfThemLoad) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(source_dir() / "configs/rope")) {

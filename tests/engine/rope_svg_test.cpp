@@ -28,7 +28,7 @@ RopeScaling model(RopeType type, int64_t dim, int64_t l0, double theta = 1e4) {
   return rope;
 }
 
-// Tags open and close in order; every quote closes within its tag.
+// Tags nest; every quote closes within its tag.
 void expect_well_formed(const std::string& svg) {
   std::vector<std::string> open;
   size_t at = 0;
@@ -51,7 +51,7 @@ void expect_well_formed(const std::string& svg) {
   EXPECT_EQ(svg.rfind("<svg ", 0), 0U);
 }
 
-// Numbers are finite; labels and curves lie inside the picture.
+// Numbers are finite; labels and curves are inside.
 void expect_inside(const std::string& svg) {
   EXPECT_FALSE(names(svg, "nan"));
   EXPECT_FALSE(names(svg, "inf"));
@@ -82,7 +82,7 @@ TEST(RopeSvg, IsWellFormedForEveryTypeAndShape) {
     }
   }
   expect_inside(rope_svg(model(RopeType::kLinear, 2, 4096), 4096));
-  for (const double share : {0.1, 0.25, 0.3}) {  // 0.3 of 16 is not an even number
+  for (const double share : {0.1, 0.25, 0.3}) {  // 0.3 of 16 is not even
     RopeScaling rope = model(RopeType::kProportional, 16, 4096);
     rope.partial_rotary_factor = std::max(share, 0.125);
     expect_inside(rope_svg(rope, 4096));
@@ -106,7 +106,7 @@ TEST(RopeDecay, IsOneAtZeroAndMatchesTheFormula) {
               1e-15);
 }
 
-// Linear interpolation loses short distances: it stretches the whole curve by the factor.
+// Linear interpolation stretches the curve and loses short distances.
 TEST(RopeDecay, LinearStretchesTheCurve) {
   const auto rope = model(RopeType::kLinear, 128, 4096);
   for (const double m : {1.0, 10.0, 1000.0}) {

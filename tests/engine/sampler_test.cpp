@@ -55,7 +55,7 @@ TEST(Sampler, NonFiniteLogitsAreAnError) {
 
 TEST(Sampler, TemperatureSharpensAndFlattens) {
   SamplerOptions options;
-  options.temperature = 0.5F;  // squared, normalised probabilities: 0.36 / 0.46
+  options.temperature = 0.5F;  // squared, normalised: 0.36 / 0.46
   EXPECT_NEAR(histogram(options, 100000).at(0) / 1e5, 0.36 / 0.46, 0.005);
 }
 
@@ -64,7 +64,7 @@ TEST(Sampler, TopKTopPAndMinPCut) {
   options.top_k = 2;
   EXPECT_EQ(histogram(options, 1000).count(2), 0U);
   options = {};
-  options.top_p = 0.59F;  // the first token alone reaches it
+  options.top_p = 0.59F;  // the first token reaches it
   EXPECT_EQ(histogram(options, 1000).size(), 1U);
   options.top_p = 0.61F;
   EXPECT_EQ(histogram(options, 1000).size(), 2U);
@@ -79,7 +79,7 @@ TEST(Sampler, PenaltyLowersSeenTokensOnce) {
   HostSampler sampler(options);
   EXPECT_EQ(sampler.sample(std::array{3.0F, 2.0F}, std::array<int32_t, 3>{0, 0, 0}), 1);  // 1.5 < 2
   EXPECT_EQ(sampler.sample(std::array{-1.0F, -1.5F}, std::array<int32_t, 1>{0}), 1);      // -2 < -1.5
-  EXPECT_EQ(sampler.sample(std::array{5.0F, 2.0F}, std::array<int32_t, 2>{0, 0}), 0);  // 2.5 > 2: once only
+  EXPECT_EQ(sampler.sample(std::array{5.0F, 2.0F}, std::array<int32_t, 2>{0, 0}), 0);     // 2.5 > 2
 }
 
 TEST(Sampler, TheSameSeedGivesTheSameTokens) {

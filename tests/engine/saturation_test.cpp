@@ -1,4 +1,4 @@
-// f16 caches whose keys exceed f16: one warning with a remedy.
+// Keys that exceed f16: one warning with a remedy.
 #include "engine/lariat.h"
 #include "models/safetensors.h"
 #include "tests/engine/engine_test_util.h"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr KvDTypes kOfBf16{.keys = DType::kBF16}, kOfF32{.keys = DType::kF32, .values = DType::kF32};
 
-// Writes llama_gqa with keys times 1e5, most beyond f16, and queries divided by 1e5: the same model.
+// Keys times 1e5, most beyond f16, and queries divided by 1e5: the same model.
 void write_large_keys(const std::filesystem::path& dir) {
   const std::filesystem::path from = checkpoint_dir("llama_gqa");
   std::filesystem::copy_file(from / "config.json", dir / "config.json");
@@ -25,7 +25,7 @@ void write_large_keys(const std::filesystem::path& dir) {
   writer.finish();
 }
 
-// Number of golden tokens whose argmax equals transformers'.
+// Golden tokens whose argmax equals transformers'.
 int64_t golden_argmaxes(std::span<const float> logits) {
   const Tensors golden = open_safetensors_file(checkpoint_dir("llama_gqa") / "golden.safetensors");
   const std::vector<float> expected = float_tensor(golden, "logits");
@@ -49,7 +49,6 @@ class SaturatedKeys : public FolderTest {
     if (!quiet) options.warn = [this](const std::string& line) { told_.push_back(line); };
     return Engine::open(dir_, options);
   }
-  // Number of correct argmaxes; tokens from `decoded` on are decoded one at a time.
   int64_t right(const Engine& engine, size_t decoded) {
     Session session = engine.session();
     return golden_argmaxes(all_logits(session, ids_, decoded));
@@ -95,7 +94,7 @@ TEST_F(SaturatedKeys, FitIntoWiderDtypes) {
   EXPECT_EQ(told_.size(), 0U);
 }
 
-// Another session's findings on the same backend are not reported.
+// Another session on the same backend does not report them.
 TEST_F(SaturatedKeys, BelongToTheSession) {
   const Engine engine = open();
   const Model plain = open_f32(checkpoint_dir("llama_gqa"), *engine.backend);

@@ -1,4 +1,3 @@
-// The file of a saved context: its format, refused files, and interrupted saves.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -36,7 +35,7 @@ class ContextFile : public OnLlama {
     save_context(session, sequence, tokens_, file);
   }
 
-  // One line that begins with the file's name; "" if the file loads.
+  // Returns "" if the file loads.
   std::string refusal(const SessionOptions& options, const Model& model, const fs::path& file) {
     Session session(model, backend_, options);
     const std::string what = error_of([&] { load_context(session, file); });
@@ -79,7 +78,6 @@ TEST_F(ContextFile, IsAnOrdinarySafetensorsFile) {
   }
   EXPECT_EQ(file.check("inv_freq", {8}).dtype, "F64");
   EXPECT_EQ(file.check("tokens", {300}).dtype, "I32");
-  // Positions from 300 on are unused.
   const auto values = float_tensor(file, "page.1.layer.1.values");
   for (int64_t head = 0; head < 2; ++head) {
     for (int64_t position = 300; position < 2 * kKvPage; ++position) {
@@ -96,7 +94,7 @@ TEST_F(ContextFile, IsReproducible) {
   EXPECT_EQ(slurp(dir_ / "again"), bytes_);
 }
 
-// Truncated anywhere: header length, header, between and inside tensors, before the last byte.
+// Cuts the header length, the header, between and inside tensors, before the last byte.
 TEST_F(ContextFile, CutShortIsRefused) {
   const size_t data = 8 + header_bytes_;
   for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{100}, data - 1,
@@ -108,7 +106,7 @@ TEST_F(ContextFile, CutShortIsRefused) {
   EXPECT_EQ(refusal_of_bytes(bytes_), "");
 }
 
-// Flips one bit per byte: all of the header, parts of the data, and the short tensors after the pages.
+// One bit per byte: the header, parts of the data, the short tensors after the pages.
 TEST_F(ContextFile, ChangedAnywhereIsRefused) {
   const Session session(model_, backend_, options_);
   const ContextExpectations expected = expectations(session);
@@ -127,7 +125,7 @@ TEST_F(ContextFile, ChangedAnywhereIsRefused) {
   }
 }
 
-// A shape with a 0 may claim any size without data: nothing is allocated for it.
+// A shape with a 0 may claim any size without data: nothing is allocated.
 TEST_F(ContextFile, HugeEmptyListsAreRefused) {
   const auto header = nlohmann::json::parse(bytes_.substr(8, header_bytes_));
   const auto forged = [&](int64_t length, const nlohmann::json& tokens, const nlohmann::json& positions) {
@@ -146,7 +144,7 @@ TEST_F(ContextFile, HugeEmptyListsAreRefused) {
   EXPECT_TRUE(names(forged(0, nlohmann::json::array(), {0, 3}), "tokens"));
 }
 
-// The checksums are right, but this model's contexts never have these contents.
+// The checksums are right.
 TEST_F(ContextFile, WithPositionsOfMropeForAModelWithoutIsRefused) {
   const Session session(model_, backend_, options_);
   ContextRecord record = parse_saved_context(std::as_bytes(std::span(bytes_)), file_, expectations(session));
@@ -200,7 +198,7 @@ TEST_F(ContextFile, OtherModelsAndTokenizersAreRefused) {
   EXPECT_EQ(refusal(options_, same, file_), "");
 }
 
-// A config may change its scaling, but nothing else that affects the computation.
+// A config may change only its scaling.
 TEST_F(ContextFile, LoadsUnderAConfigWithAnotherScaling) {
   const fs::path copy = dir_ / "model";
   fs::copy(model_dir_, copy);
@@ -262,7 +260,7 @@ TEST_F(ContextFile, NeedsTheTokensOfItsCache) {
   EXPECT_EQ(files(), 1);
 }
 
-// A file size limit acts like a full disk: in the header, in a page, at the end.
+// The file size limit is in the header, in a page, at the end.
 TEST_F(ContextFile, AFullDiskLeavesTheOldFile) {
   std::signal(SIGXFSZ, SIG_IGN);
   Session session(model_, backend_, f32_session());
@@ -282,7 +280,7 @@ TEST_F(ContextFile, AFullDiskLeavesTheOldFile) {
   EXPECT_THROW(save(session, dir_), Error);
 }
 
-// Ends the process like kill -9 while a save copies its second page.
+// Kills the process while a save copies its second page.
 class KilledWhileSaving final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
@@ -316,7 +314,7 @@ TEST_F(ContextFile, KilledWhileSavingLeavesTheOldFile) {
   EXPECT_EQ(slurp(file_), bytes_);
 }
 
-// Truncates the file while it backs a cache: one line names the file, as for weights.
+// Truncates the file while it backs a cache.
 TEST_F(ContextFile, CutShortWhileInUseEndsTheProgramWithOneLine) {
   const fs::path said = dir_ / "said";
   const pid_t child = fork();

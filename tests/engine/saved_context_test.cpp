@@ -1,5 +1,4 @@
-// A saved and loaded context continues bitwise identically, or under another scaling
-// (docs/saved-contexts.md).
+// Loaded contexts continue bitwise identically, or under another scaling (docs/saved-contexts.md).
 #include "engine/contexts/saved_context.h"
 
 #include <fmt/format.h>
@@ -17,7 +16,7 @@ constexpr size_t kSaved = 400, kMore = 40;
 
 struct Away {
   const char* checkpoint;
-  const char* scaling;  // "": the model's own scaling
+  const char* scaling;  // "": the model's own
   DType keys, values;
 };
 
@@ -30,7 +29,6 @@ SessionOptions options_of(const Away& away, const Model& model) {
   return options;
 }
 
-// Bitwise identical: every visible key and value is unchanged.
 TEST_P(ContextAway, GoesOnAsIfItHadNotBeen) {
   CpuBackend backend(1);
   const auto dir = checkpoint_dir(GetParam().checkpoint);
@@ -58,7 +56,7 @@ TEST_P(ContextAway, GoesOnAsIfItHadNotBeen) {
   EXPECT_EQ(slurp(dir_ / "context"), saved) << "the file was changed";
 }
 
-// MLA; a scale step between 400 and 440 tokens; layers with another RoPE or a window; ALiBi; 16-bit caches.
+// MLA; a scale step after 400; other RoPE or a window; ALiBi; 16-bit caches.
 INSTANTIATE_TEST_SUITE_P(Cases, ContextAway,
                          testing::Values(Away{"llama_gqa", "", DType::kF32, DType::kF32},
                                          Away{"llama_gqa", "", DType::kF16, DType::kF32},
@@ -100,13 +98,12 @@ TEST_F(Context, OnTheReferenceBackend) {
   EXPECT_EQ(decode_logits(session, context.sequence, tail), decode_logits(session, sequence, tail));
 }
 
-// M-RoPE positions, some of tokens that follow later.
 TEST_F(Context, WithPlacedTokens) {
   const auto dir = checkpoint_dir("qwen2_vl");
   const Model model = open_f32(dir, backend_);
   Session session(model, backend_, scaled_session(model, "dynamic-yarn"));
   const auto tokens = some_tokens(150, model.spec.vocab_size);
-  std::vector<int32_t> positions;  // ten words, an image of 6 x 8, words
+  std::vector<int32_t> positions;  // words, an image of 6 x 8, words
   for (int32_t i = 0; i < 10; ++i) positions.insert(positions.end(), 3, i);
   for (int32_t i = 0; i < 48; ++i) positions.insert(positions.end(), {10, 10 + i / 8, 10 + i % 8});
   for (const size_t n : {size_t{30}, size_t{90}}) {
@@ -123,12 +120,12 @@ TEST_F(Context, WithPlacedTokens) {
   }
 }
 
-// The last token is decoded again for its logits; its position and the following positions stay.
+// The last token is decoded again; positions stay.
 TEST_F(Context, DecodesPlacedTokensAgain) {
   const Model model = open_f32(checkpoint_dir("qwen2_vl"), backend_);
   Session session(model, backend_, f32_session());
   const auto tokens = some_tokens(40, model.spec.vocab_size);
-  std::vector<int32_t> positions;  // an image of 6 x 6
+  std::vector<int32_t> positions;
   for (int32_t i = 0; i < 36; ++i) positions.insert(positions.end(), {0, i / 6, i % 6});
   for (const size_t n : {size_t{20}, size_t{36}, size_t{40}}) {
     Sequence sequence = session.new_sequence(), again = session.new_sequence();
@@ -143,7 +140,7 @@ TEST_F(Context, DecodesPlacedTokensAgain) {
   }
 }
 
-// The saved sequence shares its pages; the loaded one is forked, truncated and saved again.
+// The saved sequence shares pages; the loaded one is forked, truncated and saved.
 TEST_F(Context, OfForks) {
   const auto tokens = some_tokens(330, model_.spec.vocab_size);
   const auto head = std::span(tokens).first(300), tail = std::span(tokens).subspan(300);
@@ -161,7 +158,7 @@ TEST_F(Context, OfForks) {
   save_context(session, context.sequence, head, dir_ / "again");
   SavedContext again = load(session, "again");
   EXPECT_EQ(again.tokens, context.tokens);
-  // Truncated past a scale step: its keys went through two more re-rotations.
+  // Truncated past a scale step: two more re-rotations.
   EXPECT_LE(max_abs_difference(decode_logits(session, again.sequence, tail), expected), 1e-4);
 }
 
@@ -188,7 +185,7 @@ TEST_F(Context, OfNoTokens) {
   EXPECT_EQ(decode_logits(session, context.sequence, tokens), decode_logits(session, fresh, tokens));
 }
 
-// Pages are memory-mapped: loading, and decoding within the last page, allocates none.
+// Loading, and decoding within the last page, allocates nothing.
 TEST_F(Context, IsMappedAndNotCopied) {
   ForwardingBackend counting(backend_);
   Session session(model_, counting, f32_session());
@@ -206,7 +203,7 @@ TEST_F(Context, IsMappedAndNotCopied) {
   EXPECT_EQ(session.pool().pages(), in_use);
 }
 
-// The cache is full before the last token: kKvPage tokens fill their pages.
+// The cache is full before the last token.
 TEST_F(Context, WithAnUnreadLastToken) {
   const auto tokens = some_tokens(kKvPage + 1, model_.spec.vocab_size);
   Session session(model_, backend_, f32_session());
@@ -248,11 +245,9 @@ TEST_F(Context, AStaleCacheKeepsItsKeysAndIsNotSaved) {
   EXPECT_FALSE(std::filesystem::exists(dir_ / "stale"));
 }
 
-// The table of docs/saved-contexts.md: 400 tokens prefilled under one scaling, 40 more decoded under another.
-// Relative error of the logits against:
-//   unrotated  saved unrotated keys, rotated under the new scaling: equals re-rotation up to rounding
-//   read anew  a new prefill under the new scaling: differs in every layer but the first, whose inputs are
-//              embeddings
+// Table of docs/saved-contexts.md: 400 tokens under one scaling, 40 more under another. Error of the logits
+// vs unrotated keys (equal up to rounding) and vs a new prefill under the new scaling (different after the
+// first layer, whose inputs are embeddings).
 TEST_F(Context, TableOfScalings) {
   UnrotatedBackend unrotated(backend_);
   const auto tokens = some_tokens(kSaved + kMore, model_.spec.vocab_size);
@@ -285,9 +280,9 @@ TEST_F(Context, TableOfScalings) {
     const double to_anew = relative_error(got, anew);
     std::printf("| %s | %s | %.1e | %.1e | %.1e | %.1e |\n", words(change.from, change.from_factor).c_str(),
                 words(change.to, change.to_factor).c_str(), f32, f16, bf16, to_anew);
-    EXPECT_LE(f32, 2e-6);   // f32 rounding, as for the caches in docs/context-extension.md
-    EXPECT_LE(f16, 2e-3);   // f16: 2^-11 for each of three roundings of every key
-    EXPECT_LE(bf16, 2e-2);  // bf16: 2^-8 likewise
+    EXPECT_LE(f32, 2e-6);   // as in docs/context-extension.md
+    EXPECT_LE(f16, 2e-3);   // three roundings of every key to 2^-11
+    EXPECT_LE(bf16, 2e-2);  // likewise to 2^-8
     EXPECT_GT(to_anew, 100 * f32) << "deeper layers depend on the old frequencies";
   }
 }

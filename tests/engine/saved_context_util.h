@@ -48,7 +48,6 @@ struct Change {
   const char* to;
   double to_factor;
 };
-// Every change between no, static and dynamic scaling.
 inline constexpr Change kScalingChanges[] = {
     {"yarn", 4, "dynamic-yarn", 0}, {"dynamic-yarn", 0, "yarn", 4}, {"none", 0, "yarn", 8},
     {"yarn", 4, "none", 0},         {"linear", 2, "dynamic", 0},    {"dynamic", 0, "dynamic-yarn", 0}};

@@ -1,4 +1,3 @@
-// Saved contexts under position methods (docs/saved-contexts.md).
 #include <cctype>
 #include <memory>
 #include <string>
@@ -9,10 +8,10 @@
 namespace lariat::test {
 namespace {
 
-// A context whose method stores second keys, drops pages, or stretches between 900 and 1200 tokens; its keys'
-// frequencies follow the length or not.
+// Methods that store second keys, drop pages, or stretch between 900 and 1200 tokens; key frequencies that
+// follow the length or not.
 class MethodAway : public OnLlama, public testing::WithParamInterface<const char*> {};
-class KeysAway : public MethodAway {};  // also without a method
+class KeysAway : public MethodAway {};
 class FarAway : public OnLlama {};
 
 TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
@@ -34,10 +33,9 @@ TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
     SavedContext context = load_context(later, dir_ / "context");
     EXPECT_EQ(context.sequence.cache().bytes(), bytes);
     EXPECT_EQ(decode_logits(later, context.sequence, tail), expected) << scaling;
-    context.sequence.truncate(1150);  // rollback
+    context.sequence.truncate(1150);
     sequence.truncate(1150);
     EXPECT_EQ(decode(later, context.sequence, 7)[0], decode(session, sequence, 7)[0]);
-    // Dropped pages stay dropped.
     if (bytes < 4 * session.pool().geometry().page_bytes) {
       SavedContext again = load_context(later, dir_ / "context");
       again.sequence.truncate(500);
@@ -52,10 +50,9 @@ TEST_P(MethodAway, GoesOnAsIfItHadNotBeen) {
   }
 }
 
-// Layer 0's keys, second ones included, depend on embeddings only: re-rotated keys equal a new prefill's
-// keys.
+// Layer 0's keys, second ones included, depend on embeddings only.
 TEST_P(KeysAway, ReRotatedLayer0EqualsANewPrefill) {
-  const auto tokens = some_tokens(400, model_.spec.vocab_size);  // a full page
+  const auto tokens = some_tokens(400, model_.spec.vocab_size);
   const bool none = std::string(GetParam()) == "none";
   for (const Change& change : kScalingChanges) {
     SCOPED_TRACE(std::string(change.from) + " " + change.to);
@@ -82,7 +79,7 @@ TEST_P(KeysAway, ReRotatedLayer0EqualsANewPrefill) {
   }
 }
 
-// Loading recomputes the far frequencies.
+// Far frequencies are recomputed.
 TEST_F(FarAway, OtherTrainedLengthIsRefused) {
   const auto tokens = some_tokens(100, model_.spec.vocab_size);
   SessionOptions options = f32_session();

@@ -1,4 +1,3 @@
-// Log-likelihoods of continuations equal transformers', whatever prefixes are shared.
 #include "engine/eval/measure/score.h"
 
 #include <numeric>
@@ -12,7 +11,7 @@
 namespace lariat::test {
 namespace {
 
-constexpr double kLogprobTolerance = 1e-4;  // float32 transformers rounds too
+constexpr double kLogprobTolerance = 1e-4;  // float32 transformers rounds
 
 TEST(GoldenScore, EqualsTransformersAndTheHarness) {
   const Engine engine = Engine::open(demo_dir(), {.device = "cpu", .dtype = DType::kF32});
@@ -50,14 +49,13 @@ class Score : public testing::Test {
  protected:
   Score() : backend_(2), model_(open_f32(checkpoint_dir("llama_gqa"), backend_)) {}
 
-  // `shared` tokens of one text, then `own` tokens of another; scores the last `scored` tokens.
+  // `shared` tokens of one text, `own` tokens of another; scores the last `scored`.
   ScoredText text(size_t shared, size_t own, uint64_t which, size_t scored, uint64_t beginning = 7) const {
     std::vector<int32_t> tokens = some_tokens(shared, model_.spec.vocab_size, beginning);
     const auto rest = some_tokens(own, model_.spec.vocab_size, 100 + which);
     tokens.insert(tokens.end(), rest.begin(), rest.end());
     return {tokens, std::ssize(tokens) - static_cast<int64_t>(scored), 0, {}};
   }
-  // Reference: logits of the whole text, prefilled alone.
   std::vector<double> by_hand(const SessionOptions& options, const ScoredText& text) {
     Session session(model_, backend_, options);
     const std::span<const int32_t> tokens(text.tokens);
@@ -87,8 +85,8 @@ class Score : public testing::Test {
   const Model model_;
 };
 
-// Prefixes of several lengths, repeated texts, a text that is another's prefix. A dynamic scale changes at 64
-// and 77 tokens: a prefix shared across a change would be far off.
+// Several prefix lengths, repeated texts, a text that is another's prefix. A prefix shared across a scale
+// change, at 64 or 77 tokens, would be far off.
 TEST_F(Score, SharingPrefixesChangesNothing) {
   for (const char* scaling : {"none", "dynamic-yarn", "dynamic"}) {
     SCOPED_TRACE(scaling);
@@ -109,7 +107,7 @@ TEST_F(Score, APrefixIsPrefilledOnce) {
   const SavedContext nothing{session.new_sequence(), {}};
   Scorer scorer(session, nothing, 0);
   int64_t tokens = 0;
-  // Each text has 5 tokens of its own; four are prefilled.
+  // Four of each text's 5 tokens are prefilled.
   for (uint64_t call = 0; call < 5; ++call) {
     std::vector<ScoredText> texts;
     for (uint64_t i = 0; i < 100; ++i) texts.push_back(text(300, 5, 1000 * call + i, 5));
@@ -117,7 +115,7 @@ TEST_F(Score, APrefixIsPrefilledOnce) {
     tokens += 100 * 304;
   }
   EXPECT_EQ(scorer.tokens(), tokens);
-  // Later calls and portions need the logits of the last shared token again.
+  // Later calls and portions decode the last shared token again.
   EXPECT_GE(scorer.read(), 300 + 500 * 3);
   EXPECT_LE(scorer.read(), 300 + 500 * 4 + 10);
   const int64_t before = scorer.read();
@@ -126,7 +124,6 @@ TEST_F(Score, APrefixIsPrefilledOnce) {
   EXPECT_EQ(scorer.read(), before + 22);
 }
 
-// Memory does not grow with the number of texts.
 TEST_F(Score, KeepsTheLastText) {
   Session session(model_, backend_, f32_session());
   const SavedContext nothing{session.new_sequence(), {}};
@@ -143,7 +140,7 @@ TEST_F(Score, KeepsTheLastText) {
   }
 }
 
-// Sets a flag at the start of forward pass number `at`.
+// Sets a flag at the start of forward pass `at`.
 struct Interrupting : ForwardingBackend {
   Interrupting(Backend& inner, int step) : ForwardingBackend(inner), at(step), interrupted(step == 0) {}
   void embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,
@@ -156,7 +153,7 @@ struct Interrupting : ForwardingBackend {
   std::atomic<bool> interrupted;
 };
 
-// Interrupts in the middle of a text; later texts get the same scores.
+// Later texts get the same scores.
 TEST_F(Score, AnInterruptionLeavesNothingHalfDone) {
   SessionOptions options = scaled_session(model_, "dynamic-yarn", 4.0);
   options.prefill_chunk = 16;
@@ -182,7 +179,7 @@ TEST_F(Score, AfterASavedContext) {
     SavedContext context{session.new_sequence(), some_tokens(50, model_.spec.vocab_size)};
     prefill(session, context.sequence, context.tokens);
     Scorer scorer(session, context, 0);
-    // The context's last token predicts a text without prompt. All stay below the first scale step.
+    // A text without prompt is predicted by the context's last token. No text reaches a scale step.
     const std::vector<ScoredText> texts = {text(50, 10, 1, 3), text(50, 4, 2, 4), text(50, 10, 3, 9)};
     expect_by_hand(options, scorer, texts);
     EXPECT_LE(scorer.read(), 9 + 4 + 9);

@@ -43,7 +43,7 @@ TEST_F(SessionTest, GenerationStopsWhenTheContextIsFull) {
   Session session(model_, backend_, options);
   Sequence sequence = session.new_sequence();
   const auto result = generate(session, sequence, std::vector<int32_t>{1, 2, 3}, {.max_new_tokens = 100});
-  EXPECT_EQ(result.tokens.size(), 4U);  // three fed back, and one predicted at the full context
+  EXPECT_EQ(result.tokens.size(), 4U);  // three fed back, one predicted at the full context
   EXPECT_EQ(result.stop_reason, StopReason::kLength);
 }
 
@@ -96,7 +96,7 @@ TEST_F(SessionTest, OnePassPerChunk) {
   EXPECT_EQ(done.back(), 3);
 }
 
-// A token that changes a method's stretch moves second keys and cannot be taken back.
+// The new stretch moves second keys.
 TEST_F(SessionTest, ATokenThatStretchesCannotBeTakenBack) {
   SessionOptions options = f32_session();
   options.positions = parse_position_method("self-extend/group=auto/window=16", 64, 0);
@@ -133,7 +133,7 @@ TEST_F(SessionTest, ComputesOnlyRequestedLogits) {
   EXPECT_EQ(slices, 1);
 }
 
-// A session reports each finding of its backend once.
+// A session reports each finding once.
 TEST_F(SessionTest, ReportsNonFiniteAndBeyondF16Values) {
   struct Broken : ForwardingBackend {
     using ForwardingBackend::ForwardingBackend;

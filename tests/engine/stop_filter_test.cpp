@@ -1,4 +1,4 @@
-// Stop positions of transformers' StopStringCriteria, special tokens and bytes included (golden/stops.json).
+// transformers' StopStringCriteria, with special tokens and bytes (golden/stops.json).
 #include "engine/text/stop_filter.h"
 
 #include <map>

@@ -1,4 +1,3 @@
-// Sweep columns with position methods: names and measurements.
 #include "engine/eval/measurement.h"
 
 #include <algorithm>
@@ -16,7 +15,7 @@ namespace {
 struct Parts {
   std::string text, scaling, method;
   bool stale;
-  std::string name;  // canonical spelling
+  std::string name;
 };
 
 TEST(SweepColumns, HaveOneSpelling) {
@@ -84,7 +83,7 @@ TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
   const auto nll = [&](const char* kind, const char* column, int64_t length = 512) {
     return find_record(log, kind, column, length)["nll"].get<double>();
   };
-  // Each equals its perplexity run; results under another name are reused.
+  // Each column equals its perplexity run.
   for (const auto& [column, method, type] : {std::tuple("dca", "dca", RopeType::kDefault),
                                              {"dca+yarn", "dca", RopeType::kYarn},
                                              {"sinks/window=60", "sinks/window=60", RopeType::kDefault}}) {
@@ -100,7 +99,7 @@ TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
               find_record(log, "growing", "dca", 512).contains("timing"));
   EXPECT_FALSE(find_record(log, "perplexity", "dca/window=64/chunk=192", 512).contains("timing"));
   EXPECT_EQ(nll("growing", "dca"), nll("growing", "dca/window=64/chunk=192"));
-  // dca keeps the trained distances of a short text; sinks drop tokens; no result is mixed up.
+  // dca keeps the trained distances of a short text.
   EXPECT_NEAR(nll("perplexity", "dca", 256) / nll("perplexity", "none", 256), 1, 1e-5);
   for (const char* kind : {"growing", "perplexity"}) {
     std::set<double> values;
@@ -112,8 +111,7 @@ TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
   EXPECT_TRUE(std::ranges::equal(run("a.jsonl").records, log.records, same_result)) << "all are reused";
 }
 
-// A fixed-size group reads a window like a context that grows to its length; a group that follows the length
-// does not.
+// A window equals a context grown to its length if the group has a fixed size.
 TEST_F(MethodSweep, ReusesResultsIndependentOfTheLength) {
   options_.scalings = {"self-extend/group=3/window=60", "self-extend/group=auto/window=60"};
   options_.lengths = {512};
@@ -170,7 +168,6 @@ TEST_F(MethodSweep, InvalidColumnsAreOneLine) {
   EXPECT_EQ(refused({"none", "yarn"}), "");
 }
 
-// Half of a window's tokens see half of the keys, or fewer.
 TEST_F(MethodSweep, TimeIsEstimatedByVisibleKeys) {
   options_.lengths = {512};
   const auto seconds = [&](const char* column) {

@@ -3,7 +3,6 @@
 #include "engine/eval/measure/sweep.h"
 #include "tests/engine/engine_test_util.h"
 
-// Shared by the sweep tests: hand-written records and a small model to measure.
 namespace lariat::test {
 
 using Json = nlohmann::ordered_json;
@@ -29,7 +28,6 @@ inline void add_record(Measurements& log, const char* kind, const Column& column
   log.records.push_back(record_from_json(record, "a test"));
 }
 
-// Adds a growing context's record and its column to the plan.
 inline void add_growing(Measurements& log, const Column& column, int64_t length, const Json& values,
                         int64_t step) {
   add_record(log, "growing", column, length, values);
@@ -61,7 +59,6 @@ class SmallSweep : public FolderTest {
     options_.text = dir_ / "text.txt";
   }
 
-  // Resumes an existing log.
   Measurements run(const std::string& log_name) {
     Sweep measured(engine_, options_);
     measured.check();
@@ -74,7 +71,6 @@ class SmallSweep : public FolderTest {
   SweepOptions options_;
 };
 
-// Record of a measurement; null if the log has none.
 inline Json find_record(const Measurements& log, const std::string& kind, const std::string& column,
                         std::optional<int64_t> length = {}) {
   for (const Record& one : log.records) {

@@ -58,8 +58,8 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   EXPECT_EQ(at, 640);
   const auto ranges = growing_ranges(table);
   ASSERT_EQ(ranges.size(), 2U);
-  EXPECT_EQ(ranges[0].to, 520);  // end of 40 positions nearest to 512
-  // Up to the original length a dynamic scale is 1, and no key is stale.
+  EXPECT_EQ(ranges[0].to, 520);
+  // The scale is 1 up to the original length: no key is stale.
   const PositionRange before{0, 480}, after = ranges[1];
   const auto ppl = [&](const char* column, const PositionRange& range) {
     return growing_sum(table, column, range).value().ppl();
@@ -67,7 +67,7 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   for (const char* column : {"dynamic", "dynamic stale"}) EXPECT_EQ(ppl(column, before), ppl("none", before));
   EXPECT_NE(ppl("dynamic stale", after), ppl("dynamic", after));
 
-  // If all caches are stale, there are no second columns.
+  // Without fresh caches there are no second columns.
   options_.scalings = {"dynamic"};
   engine_.session_options.stale_cache = true;
   const Measurements stale = run("stale.jsonl");
@@ -76,7 +76,7 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   EXPECT_EQ(stale.records[0].loss()->nll, find_record(log, "growing", "dynamic stale")["nll"]);
 }
 
-// Up to the original length all columns are equal: only stale columns are measured again.
+// Up to the original length, columns are equal: only stale columns are measured again.
 TEST_F(SweepTest, EqualGrowingContextsAreTakenOver) {
   options_.perplexity = options_.passkey = false;
   options_.lengths = {512};
@@ -90,14 +90,14 @@ TEST_F(SweepTest, EqualGrowingContextsAreTakenOver) {
   EXPECT_EQ(measured, (std::vector<Column>{"none", "dynamic stale"}));
 }
 
-// A static scaling reads a window like a context that grows to its length.
+// With a static scaling a window equals a context grown to its length.
 TEST_F(SweepTest, AContextOfOneWindowIsReadOnce) {
   options_.lengths = {640};
   options_.scalings = {"none", "dynamic", "yarn"};
   options_.max_tokens.reset();
   options_.quick = true;
   const Sweep quick = sweep();
-  EXPECT_EQ(quick.units().size(), 4U + 3U);  // no passkeys
+  EXPECT_EQ(quick.units().size(), 4U + 3U);
   EXPECT_EQ(quick.stride_of(640), 320);
   const Measurements both = run("both.jsonl");
   options_.growing = false;
@@ -140,11 +140,11 @@ TEST_F(SweepTest, GivesTheLossOfEachToken) {
   }
 }
 
-// Trained lengths of published models and the demo.
+// Published models and the demo.
 constexpr int64_t kTrainedLengths[] = {512,   2048,    4096,    8192,    16384,     32768,  40960,
                                        65536, 128'000, 131'072, 262'144, 1'024'000, 1 << 20};
 
-// Default lengths and texts fit every trained length, or are refused with the lengths that fit.
+// Lengths that do not fit are refused; the error names lengths that fit.
 TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
   std::string book;
   while (book.size() < 1'000'000) book += fox_lines(400);
@@ -171,7 +171,7 @@ TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
     EXPECT_GE(*measured.options().max_tokens, longest - 1);
     double seconds = 0;
     for (const auto& [kind, one] : measured.seconds_left({measured.plan(), {}})) seconds += one;
-    EXPECT_GT(seconds, static_cast<double>(longest));  // one second per token
+    EXPECT_GT(seconds, static_cast<double>(longest));
 
     Session session = engine_.session();
     Session* const one = &session;
@@ -199,7 +199,6 @@ TEST_F(SweepTest, AShortTextNamesTheLengthsThatFit) {
   EXPECT_TRUE(names(error_of([&] { sweep().check(); }), "text.txt | `lengths`"));
 }
 
-// The most informative units come first.
 TEST_F(SweepTest, UnitsAreOrdered) {
   const auto units = sweep().units();
   EXPECT_EQ(units.front(), (Unit{Kind::kGrowing, "none", 640}));
@@ -207,7 +206,6 @@ TEST_F(SweepTest, UnitsAreOrdered) {
   EXPECT_EQ(units.back(), (Unit{Kind::kPerplexity, "yarn", 512}));
 }
 
-// Equal scalings reuse results; measured again they would be the same numbers.
 TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
   const Measurements all = run("all.jsonl");
   const SweepTable together = tabulate(all);
@@ -230,7 +228,7 @@ TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
             find_cell(together.perplexity, {"dynamic", 640})->ppl);
 }
 
-// Logs of a sweep, its shard, perplexity over windows and a growing context, and passkeys.
+// A sweep, a shard, sliding windows, a growing context, passkeys.
 TEST(MeasurementLogs, EarlierVersionsAreReadAndWrittenAlike) {
   for (const char* name : {"sweep", "shard", "sliding", "growing", "passkey"}) {
     const auto file = golden_dir() / "logs" / (std::string(name) + ".jsonl");
@@ -241,7 +239,7 @@ TEST(MeasurementLogs, EarlierVersionsAreReadAndWrittenAlike) {
   }
 }
 
-// Gives every member of every line a wrong type once: an error, or read as if the member were absent.
+// Gives every member a wrong type: an error, or the member is ignored.
 TEST_F(SweepTest, DamagedLogsAreNamed) {
   const Json header = to_json(sweep().plan());
   const auto expect_line = [&](const std::string& lines, const std::string& words) {
@@ -281,7 +279,7 @@ TEST_F(SweepTest, DamagedLogsAreNamed) {
     damaged[Json::json_pointer(pointer)] = value;
     expect_line(damaged.dump(), "log.jsonl | 1");
   }
-  Json wide = header;  // one report cell per combination
+  Json wide = header;
   wide["lengths"] = wide["passkey"]["depths"] = std::vector<int64_t>(100, 1);
   expect_line(wide.dump(), "log.jsonl | 1");
   expect_line("{\"results\":[]}", "log.jsonl");

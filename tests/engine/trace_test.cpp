@@ -1,6 +1,5 @@
-// Every layer's intermediate tensors vs transformers (tools/lab/golden/trace_layers.py). For a new family,
-// the
-// first failure names the layer and op that differ.
+// Every layer's tensors vs transformers (tools/lab/golden/trace_layers.py). The first failure of a new family
+// names the layer and op.
 #include <map>
 
 #include "kernels/reference/reference_backend.h"
@@ -11,7 +10,7 @@ namespace {
 
 class LayerTrace : public testing::TestWithParam<const char*> {};
 
-// transformers multiplies rotated keys by the attention factor; lariat multiplies q.
+// transformers scales rotated keys, lariat q.
 void without_attention_factor(const ModelSpec& spec, const std::string& name, std::vector<float>& keys) {
   const auto layer = static_cast<size_t>(std::stoi(name.substr(std::string("layers.").size())));
   if (spec.layers[layer].attention.rope != 0) return;
@@ -39,7 +38,7 @@ TEST_P(LayerTrace, EqualsTransformers) {
     EXPECT_EQ(seen.size(), 7 * model.spec.layers.size());
     const bool latent = static_cast<bool>(model.spec.layers[0].attention.latent);
     for (const auto& [name, rows] : seen) {
-      // transformers has heads where latent attention has rows; the scores are equal.
+      // Latent attention has rows instead of heads; scores are equal.
       if (latent && (name.ends_with(".q") || name.ends_with(".k") || name.ends_with(".v"))) continue;
       std::vector<float> expected = float_tensor(golden, name);
       if (name.ends_with(".k")) without_attention_factor(model.spec, name, expected);

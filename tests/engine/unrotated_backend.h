@@ -8,9 +8,8 @@
 
 namespace lariat::test {
 
-// Reference for dynamic scalings: caches unrotated f32 keys and rotates all of them in double at every
-// attention.
-// The YaRN paper calls this the correct implementation. Other ops forward to the wrapped backend.
+// Reference for dynamic scalings, which the YaRN paper calls the correct implementation: caches unrotated f32
+// keys and rotates all in double at every attention.
 class UnrotatedBackend final : public ForwardingBackend {
  public:
   explicit UnrotatedBackend(Backend& inner) : ForwardingBackend(inner) {}
@@ -21,7 +20,7 @@ class UnrotatedBackend final : public ForwardingBackend {
     Frequencies& inv_freq = inv_freq_[table.cos.data];
     inv_freq.clear();
     for (const SequenceRope& rope : ropes) inv_freq.emplace_back(rope.inv_freq.begin(), rope.inv_freq.end());
-    if (!ropes.empty() && !ropes[0].positions.empty()) {  // a single sequence
+    if (!ropes.empty() && !ropes[0].positions.empty()) {
       positions_.resize(static_cast<size_t>(3 * step.sequences[0].first_position));
       positions_.insert(positions_.end(), ropes[0].positions.begin(), ropes[0].positions.end());
       axes_ = ropes[0].axes;
@@ -39,7 +38,6 @@ class UnrotatedBackend final : public ForwardingBackend {
     inner_.qkv_to_cache(step, q, k, v, epilogue, still, layer);
   }
 
-  // Attends over copies of the pages with rotated keys.
   void attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges, const KvLayer& layer,
                  const AttentionParams& params, const Matrix& out) override {
     const auto layer_floats = static_cast<size_t>(layer.n_kv_heads * kKvPage * layer.head_dim);
@@ -69,10 +67,10 @@ class UnrotatedBackend final : public ForwardingBackend {
     inner_.attention({step.tokens, sequences}, q, ranges, rotated, params, out);
   }
 
-  void rerotate_keys(std::span<const KeyRotation>, std::span<const KvLayer>, bool) override {}  // no rotation
+  void rerotate_keys(std::span<const KeyRotation>, std::span<const KvLayer>, bool) override {}
 
  private:
-  using Frequencies = std::vector<std::vector<double>>;  // of each sequence
+  using Frequencies = std::vector<std::vector<double>>;
 
   void rotate(const KvLayer& layer, void* page, int64_t position, size_t sequence, const RopeTable& rope,
               const Frequencies& inv_freq) const {
@@ -93,9 +91,9 @@ class UnrotatedBackend final : public ForwardingBackend {
     }
   }
 
-  std::vector<double> positions_;  // M-RoPE positions of all tokens so far
+  std::vector<double> positions_;
   std::span<const uint8_t> axes_;
-  std::map<const void*, Frequencies> inv_freq_;  // by the address of the cos table
+  std::map<const void*, Frequencies> inv_freq_;  // by cos table
 };
 
 }  // namespace lariat::test

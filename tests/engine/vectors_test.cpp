@@ -1,4 +1,4 @@
-// tests/golden/vectors/*.json: reference numbers for other programs, from the formulas in float64.
+// Reference numbers for other programs, from float64 formulas.
 #include <fmt/format.h>
 
 #include <set>
@@ -70,7 +70,7 @@ TEST(Vectors, MethodsMatchDistancesAndFarFrequencies) {
   }
 }
 
-// Token i is (7 i i + 3 i + 11) mod 2048. Compares the logits of every 64th id after the last token.
+// Token i is (7 i i + 3 i + 11) mod 2048. Compares every 64th logit after the last token.
 TEST(Vectors, LogitsMatchTheDemo) {
   const nlohmann::json own = read_json(demo_dir() / "config.json");
   nlohmann::json configs;

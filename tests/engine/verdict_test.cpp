@@ -1,4 +1,3 @@
-// The statements of a sweep's report, and their limits.
 #include "engine/eval/verdict.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +14,7 @@
 namespace lariat::test {
 namespace {
 
-// A sweep of a model trained at 100 tokens; texts of 640 tokens share their hard parts between scalings.
+// A model trained at 100 tokens; texts of 640 tokens share their hard parts.
 class Verdicts : public testing::Test {
  protected:
   Verdicts() {
@@ -28,7 +27,6 @@ class Verdicts : public testing::Test {
     for (int i = 0; i < kTokens; ++i) text_.push_back(hardness(random));
   }
 
-  // Losses of the text, `above` on average, with separate noise per column.
   std::vector<float> losses(double above, double noise = 0.2) {
     std::normal_distribution<double> own(above, noise);
     std::vector<float> all;
@@ -49,7 +47,7 @@ class Verdicts : public testing::Test {
                 {"stderr", sum.standard_error()},
                 {"blocks", block_sums(of)}});
   }
-  // A growing context of 400; its last three quarters are `above`.
+  // A context of 400; the last three quarters are `above`.
   void add_grown(const char* column, double above, double noise = 0.2) {
     std::vector<float> all = losses(0, noise);
     all.resize(400);
@@ -111,7 +109,7 @@ TEST_F(Verdicts, NameAWinnerWithDifferenceAndError) {
   EXPECT_FALSE(names(last(), "0")) << "no passkey was measured";
 }
 
-// Losses differ by 0.04 on average with a known spread: one token per block.
+// A known spread around 0.04; one token per block.
 TEST_F(Verdicts, ErrorsComeFromBlockDifferences) {
   const auto measure = [&](int tokens, float spread, bool hole = false) {
     log_.records.clear();
@@ -140,8 +138,7 @@ TEST_F(Verdicts, ErrorsComeFromBlockDifferences) {
   EXPECT_EQ(best(7), std::vector<Column>{});  // too few blocks
 }
 
-// A view has ranges at bucket ends, and pictures of ratios to a base column: the base has no curve, and far
-// worse curves stay at the edge.
+// Ranges lie at bucket ends. Curves are ratios to a base column, cut at the edge.
 TEST_F(Verdicts, AViewHasRangesAndRatios) {
   log_.plan.lengths = {100, 400};
   add_grown("none", 3);
@@ -150,7 +147,7 @@ TEST_F(Verdicts, AViewHasRangesAndRatios) {
   log_.view = {"ntk", {{110, 200}, {200, 390}, {5, 6}}};
   const SweepTable table = tabulate(log_);
   const auto ranges = growing_ranges(table);
-  ASSERT_EQ(ranges.size(), 2U);  // the third range has no bucket
+  ASSERT_EQ(ranges.size(), 2U);  // the third has no bucket
   EXPECT_EQ(ranges[0].name() + " " + ranges[1].name(), "100–200 200–400");
   EXPECT_EQ(differences(table).size(), 2U * 3U);
   const auto pictures = sweep_pictures(table);
@@ -174,7 +171,7 @@ TEST_F(Verdicts, BlockSumsCoverConsecutiveTokens) {
   for (size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i], i == 1 ? 1.0 : 2.0) << i;
 }
 
-// The columns differ by a hundredth of a nat: invisible between different texts.
+// A hundredth of a nat is invisible between different texts.
 TEST_F(Verdicts, CompareTheSameTokens) {
   add_losses("none", 200, losses(0, 0.02));
   add_losses("yarn", 200, losses(0.01, 0.02));
@@ -186,7 +183,7 @@ TEST_F(Verdicts, CompareTheSameTokens) {
   const Standing standing = by_perplexity(tabulate(log_), 200);
   EXPECT_EQ(standing.best, std::vector<Column>{"none"});
   EXPECT_EQ(standing.missing, std::vector<Column>{"ntk"});
-  loss_in(log_.records[1]).blocks.clear();  // a log of an earlier version
+  loss_in(log_.records[1]).blocks.clear();  // an earlier version's log
   EXPECT_TRUE(by_perplexity(tabulate(log_), 200).best.empty());
   loss_in(log_.records[0]).blocks.clear();
   EXPECT_TRUE(by_perplexity(tabulate(log_), 200).best.empty());
@@ -208,7 +205,7 @@ TEST_F(Verdicts, PlantedTiesRarelyWin) {
     EXPECT_TRUE(won || none_wins()) << last();
     wins += won ? 1 : 0;
   }
-  EXPECT_LE(wins, 9);  // of 300; one in a hundred is expected
+  EXPECT_LE(wins, 9);  // 3 of 300 are expected
 }
 
 TEST_F(Verdicts, EqualColumnsWinTogether) {
@@ -240,7 +237,7 @@ TEST_F(Verdicts, OneColumnWinsNothing) {
   EXPECT_TRUE(sentences().empty()) << Json(sentences());
 }
 
-// An interrupted sweep: all of one scaling, some depths of another, nothing of the third.
+// One scaling has some depths, another has nothing.
 TEST_F(Verdicts, InterruptedSweepsCompareCompleteCells) {
   add_found("none", 400, 0.2);
   add_found("yarn", 400, 0);
@@ -275,7 +272,7 @@ TEST_F(Verdicts, SharesDependOnTheNumberOfTrials) {
   EXPECT_NEAR(high, 3.8416 / 13.8416, 1e-9);
 }
 
-// Half of four is significantly neither less than all nor more than none.
+// Half of four does not differ significantly from all or none.
 TEST_F(Verdicts, NameUndecidedComparisons) {
   log_.plan.passkey.trials = 2;
   add_found("none", 200, 0, 2);
@@ -317,14 +314,14 @@ TEST_F(Verdicts, CompareGrowingContextsAndStaleKeys) {
   ASSERT_EQ(ranges.size(), 3U);
   EXPECT_EQ(ranges[1].name(), "100–200");
   EXPECT_EQ(by_growing(tabulate(log_), ranges[1]).best, std::vector<Column>{"yarn"});
-  loss_in(log_.records[2]).positions[8].loss = NAN;  // a hole in the stale column
+  loss_in(log_.records[2]).positions[8].loss = NAN;
   EXPECT_FALSE(growing_sum(tabulate(log_), "dynamic stale", ranges[2]) &&
                growing_sum(tabulate(log_), "dynamic stale", ranges[1]));
   EXPECT_EQ(sentences().size(), all - 1) << "stale keys have no counterpart";
 }
 
 TEST_F(Verdicts, StaleKeysOfAGrowingContextMayWin) {
-  log_.plan.original_ctx = 200;  // two ranges
+  log_.plan.original_ctx = 200;
   add_grown("dynamic", 0.5, 0.001);
   add_grown("dynamic stale", 0, 0.001);
   EXPECT_TRUE(said("200 | dynamic | 39 | less"));
@@ -332,12 +329,12 @@ TEST_F(Verdicts, StaleKeysOfAGrowingContextMayWin) {
   log_.plan.growing.columns.clear();
   for (const char* column : {"dynamic", "dynamic stale"}) add_grown(column, 0);
   EXPECT_FALSE(holds(Json(sentences()).dump(), "%"));
-  log_.records.erase(log_.records.begin());  // only stale keys remain
+  log_.records.erase(log_.records.begin());
   EXPECT_TRUE(sentences().empty()) << Json(sentences());
 }
 
-// A text of two contexts after a BOS, in 37 blocks; one block lies in both. A block counts if the range holds
-// all of its tokens.
+// The text has two contexts and 37 blocks, one of them in both. A block counts if the range holds all its
+// tokens.
 TEST_F(Verdicts, BlocksOfAGrowingContextCountWithinTheRange) {
   constexpr int64_t kHolds = 399, kText = 2 * kHolds, kBlocks = 37;
   for (const PositionRange& range :
@@ -364,7 +361,7 @@ TEST_F(Verdicts, BlocksOfAGrowingContextCountWithinTheRange) {
       EXPECT_EQ(shown(), !counts) << i;
       blocks[static_cast<size_t>(i)] -= 1000;
     }
-    // Error of 36 blocks of 798 / 37 tokens: spread / sqrt(35) / (798 / 37).
+    // 36 blocks of 798 / 37 tokens: spread / sqrt(35) / (798 / 37).
     const auto shown_with = [&](double spread) {
       for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = 20 + (i % 2 == 0 ? spread : -spread);
       return shown();

@@ -14,7 +14,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 COPY = os.path.join(ROOT, "build-protections")
 
-# name: (file, removed text, replacement, the test that must fail)
+# name: (file, removed text, replacement, test that must fail)
 PROTECTIONS = {
     "mapped files": ("models/io/mapped_file.cpp", "::sigaction(SIGBUS,", "::sigaction(SIGUSR1,", "ChangedFile.*"),
     "closed pipe, sweep": ("tools/signals.cpp", "std::signal(SIGPIPE, SIG_IGN);", "", "Signals.ASweepGoesOn*"),

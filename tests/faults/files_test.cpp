@@ -8,7 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A disk of `kilobytes`, mounted at `dir`; only where tests may mount.
+// A tmpfs, where tests may mount.
 class SmallDisk {
  public:
   SmallDisk(fs::path dir, int kilobytes) : dir_(std::move(dir)) {
@@ -52,7 +52,7 @@ TEST(FullDisk, AReportThatDoesNotFitLeavesTheOldOne) {
 
 TEST(FullDisk, ResultsThatDoNotFitAreNamedAndTheSweepContinuesLater) {
   const fs::path dir = fresh_dir();
-  const std::string depths = "0,0.2,0.4,0.6,0.8,1";  // more results than the disk holds
+  const std::string depths = "0,0.2,0.4,0.6,0.8,1";  // more than the disk holds
   Process whole(dir / "whole", small_sweep(dir / "whole.html", depths));
   ASSERT_EQ(whole.wait().code, 0);
   ASSERT_GT(fs::file_size(dir / "whole.jsonl"), 20480U);
@@ -70,7 +70,7 @@ TEST(FullDisk, ResultsThatDoNotFitAreNamedAndTheSweepContinuesLater) {
   EXPECT_EQ(slurp(dir / "part.html"), slurp(dir / "whole.html"));
 }
 
-// A file size limit, whose signal kills unprepared programs.
+// The limit's signal kills unprepared programs.
 TEST(FullDisk, AFileThatMayNotGrowIsAnError) {
   const fs::path dir = fresh_dir();
   Process sweep(dir / "run", small_sweep(dir / "out.html"), [] {

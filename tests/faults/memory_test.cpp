@@ -1,4 +1,3 @@
-// Out of memory while starting threads, loading a model, prefilling, or growing a cache.
 #include "tests/faults/process.h"
 
 namespace lariat::test {
@@ -13,7 +12,7 @@ std::function<void()> with_address_space(int64_t mib) {
   };
 }
 
-// Memory that the dynamic linker needs to load the program and its libraries.
+// The dynamic linker needs this memory to load the program and its libraries.
 int64_t smallest_start(const fs::path& dir) {
   int64_t fails = 1, works = 1 << 14;
   while (works - fails > 1) {
@@ -26,8 +25,7 @@ int64_t smallest_start(const fs::path& dir) {
 
 class OutOfMemory : public testing::Test {
  protected:
-  // Runs the arguments under rising limits, one error line each, until the memory suffices. Returns the
-  // lines.
+  // Runs under rising limits, one error line each, until the memory suffices. Returns the lines.
   std::string errors(const std::vector<std::string>& arguments) {
     std::string lines;
     const fs::path dir = fresh_dir();

@@ -12,12 +12,11 @@
 
 #include "tests/tools/program.h"
 
-// Runs the program in the background for tests that disturb it.
 namespace lariat::test {
 
 inline std::filesystem::path demo_model() { return source_dir() / "configs" / "demo"; }
 
-// Waits up to ten seconds for the condition; false on timeout.
+// False after ten seconds.
 inline bool eventually(const std::function<bool()>& condition) {
   for (int i = 0; i < 1000; ++i) {
     if (condition()) return true;
@@ -26,10 +25,10 @@ inline bool eventually(const std::function<bool()>& condition) {
   return false;
 }
 
-// lariat in the background; output goes to dir/out and dir/err.
+// lariat in the background; writes dir/out and dir/err.
 class Process {
  public:
-  // `prepare` runs in the new process just before the program.
+  // `prepare` runs in the new process before the program.
   Process(const std::filesystem::path& dir, const std::vector<std::string>& arguments,
           const std::function<void()>& prepare = {})
       : dir_(dir) {
@@ -69,7 +68,7 @@ class Process {
     outcome.err = err();
     return outcome;
   }
-  // A process that runs longer than ten seconds is killed and fails the test.
+  // Kills a slower process and fails the test.
   Outcome wait_ten_seconds() {
     siginfo_t info{};
     const auto has_ended = [&] {
@@ -104,7 +103,7 @@ inline std::vector<std::string> with(std::vector<std::string> words,
   return words;
 }
 
-// A sweep of the demo checkpoint for a second or two; its report does not depend on the clock.
+// Runs a second or two on the demo; the report does not depend on the clock.
 inline std::vector<std::string> small_sweep(const std::filesystem::path& report,
                                             const std::string& depths = "0,1") {
   return with(
@@ -120,7 +119,7 @@ inline std::vector<std::string> endless_story(const std::filesystem::path& model
       {"--model", model.string()});
 }
 
-// Expects one stderr line and exit code 1, in time.
+// Expects one stderr line and exit code 1.
 inline void expect_one_line(const Outcome& outcome, std::string_view words) {
   EXPECT_EQ(outcome.code, 1) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("lariat: error: ", 0), 0U) << outcome.err;

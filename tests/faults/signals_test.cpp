@@ -1,4 +1,3 @@
-// Signals, closed pipes and closed terminals: results are kept, and the program ends at once.
 #include <pty.h>
 #include <utmp.h>
 
@@ -37,7 +36,7 @@ TEST_P(EndingSignal, KeepsTheTextOfAGeneration) {
   story.signal(GetParam());
   const Outcome outcome = story.wait_ten_seconds();
   EXPECT_LT(outcome.code, 128) << "killed by the signal";
-  EXPECT_EQ(outcome.out.back(), '\n');  // the last words are written, and the line is ended
+  EXPECT_EQ(outcome.out.back(), '\n');
 }
 
 TEST_P(EndingSignal, KeepsTheResultsOfASweep) {
@@ -52,7 +51,7 @@ TEST_P(EndingSignal, KeepsTheResultsOfASweep) {
   expect_resumes_to(dir / "part.html", whole);
 }
 
-// Commands that answer several lines of a JSONL file at a time. The file has the command's name.
+// Commands that answer several lines of a JSONL file at a time; files have their names.
 std::vector<std::vector<std::string>> line_commands(const fs::path& dir) {
   std::ofstream score(dir / "score.jsonl"), generate(dir / "generate.jsonl");
   for (int i = 0; i < 1000; ++i) {
@@ -69,7 +68,7 @@ std::vector<std::vector<std::string>> line_commands(const fs::path& dir) {
   return {of("score" + common + "--file"), of("generate --ignore-eos -n 60" + common + "--prompts")};
 }
 
-// Every written line is complete and equals an undisturbed run's line.
+// Lines are complete and equal an undisturbed run's.
 void expect_whole_lines(const fs::path& dir, std::vector<std::string> command, const std::string& out) {
   const auto count = std::count(out.begin(), out.end(), '\n');
   EXPECT_GT(count, 0);
@@ -101,7 +100,7 @@ TEST_P(EndingSignal, KeepsTheAnswersOfLines) {
   }
 }
 
-// perplexity --against; its first length finishes at once, the second does not.
+// The first length finishes at once, the second does not.
 std::vector<std::string> comparison(const std::string& lengths) {
   const std::string text = (demo_model() / "heldout.txt").string();
   return with(
@@ -132,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(test.param == SIGINT ? "INT" : test.param == SIGTERM ? "TERM" : "HUP");
     });
 
-TEST(Signals, AnIgnoredHangUpStaysIgnored) {  // nohup lariat sweep ...
+TEST(Signals, AnIgnoredHangUpStaysIgnored) {  // nohup
   const fs::path dir = fresh_dir();
   const std::string whole = whole_report(dir);
   Process sweep(dir / "run", small_sweep(dir / "part.html"), [] { std::signal(SIGHUP, SIG_IGN); });
@@ -150,13 +149,13 @@ TEST(Signals, AKilledSweepResumesToTheSameReport) {
     ASSERT_TRUE(eventually([&] { return has_lines(dir / "part.jsonl", lines); }));
     sweep.signal(SIGKILL);
     EXPECT_EQ(sweep.wait().code, 128 + SIGKILL);
-    // A machine crash may also leave half a line.
+    // A machine crash may leave half a line.
     std::ofstream(dir / "part.jsonl", std::ios::app) << "{\"kind\":\"perpl";
   }
   expect_resumes_to(dir / "part.html", whole);
 }
 
-// Finished answers and scores stay, to the line; the result equals an uninterrupted run.
+// Finished answers and scores stay, to the line.
 TEST(Signals, AKilledMeasurementResumes) {
   const fs::path dir = fresh_dir(), text = dir / "text.txt";
   std::string book;
@@ -217,7 +216,7 @@ TEST(Signals, AKilledRunLeavesCompleteLines) {
   EXPECT_EQ(process.wait().out, whole);
 }
 
-// lariat generate ... | head -1
+// generate | head -1
 TEST(Signals, AReaderThatHasSeenEnoughEndsTheText) {
   const fs::path dir = fresh_dir();
   int ends[2];
@@ -236,7 +235,7 @@ TEST(Signals, AReaderThatHasSeenEnoughEndsTheText) {
   EXPECT_EQ(outcome.err, "");
 }
 
-// lariat sweep ... 2>&1 | head -1, with a warning at the start.
+// sweep 2>&1 | head -1, with a warning at the start.
 TEST(Signals, ASweepGoesOnWithoutAReader) {
   const fs::path dir = fresh_dir();
   const std::string whole = whole_report(dir);
@@ -256,14 +255,14 @@ TEST(Signals, ASweepGoesOnWithoutAReader) {
   EXPECT_EQ(slurp(dir / "part.html"), whole);
 }
 
-// A closed window: the terminal cannot be read or written, and SIGHUP arrives.
+// The terminal fails, and SIGHUP arrives.
 TEST(Signals, AClosedTerminalLosesNothing) {
   const fs::path dir = fresh_dir();
   const std::string whole = whole_report(dir);
   int terminal = -1, side = -1;
   ASSERT_EQ(openpty(&terminal, &side, nullptr, nullptr, nullptr), 0);
   auto words = small_sweep(dir / "part.html");
-  words.pop_back();  // --quiet: a terminal has a progress bar
+  words.pop_back();  // --quiet
   Process sweep(dir / "run", words, [&] {
     close(terminal);
     login_tty(side);

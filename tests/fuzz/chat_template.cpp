@@ -1,4 +1,4 @@
-// Renders a chat template (the input) for one conversation.
+// A chat template, rendered for one conversation.
 #include <algorithm>
 
 #include "models/text/jinja_tree.h"
@@ -7,7 +7,7 @@
 
 namespace {
 
-// A sixteenth of the normal limits: sanitizers are that much slower, and a target has one second.
+// A sixteenth of the normal limits, because sanitizers are that much slower.
 constexpr lariat::jinja::Limits kLimits = {
     .steps = 250'000, .bytes = uint64_t{16} << 20, .text_bytes = uint64_t{2} << 20};
 constexpr std::time_t kNow = 1720278245;

@@ -34,6 +34,6 @@ FUZZ_TARGET(config) {
       fuzz::require(step >= static_cast<double>(length), "a scale step below the length");
       check_rope(config.rope(), step);
     }
-    if (config.layers.size() <= 100) planned_weights(config, config.dtype);  // multiplies sizes
+    if (config.layers.size() <= 100) planned_weights(config, config.dtype);
   });
 }

@@ -1,4 +1,4 @@
-// A quantized folder: method settings, a zero byte, and a .safetensors file.
+// Method settings, a zero byte, and a .safetensors file.
 #include "models/quantization/quantization.h"
 
 #include <algorithm>
@@ -11,7 +11,6 @@ namespace {
 
 using namespace lariat;
 
-// Reads all rows of any tensor with a reader.
 void read_rows(const StoredTensor& tensor) {
   const Matrix& m = tensor.reader->m;
   int64_t values = 1;

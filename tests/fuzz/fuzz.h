@@ -8,22 +8,20 @@
 #include "kernels/error.h"
 #include "models/text/tokenizer.h"
 
-// Parts of a fuzz target: a function of bytes, FUZZ_TARGET(name). libFuzzer calls it in builds with
-// LARIAT_FUZZ; `fuzz_replay` calls it with files in other builds. It must accept the bytes or throw
-// lariat::Error: no other exception, no crash, and accepted input satisfies the target's checks.
+// FUZZ_TARGET(name) is a function of bytes for libFuzzer (LARIAT_FUZZ builds) or `fuzz_replay`. It must
+// accept the bytes or throw lariat::Error; accepted input satisfies the target's checks.
 namespace lariat::fuzz {
 
 using Target = void (*)(std::string_view input);
 
-// Runs a target and requires at most one second of CPU time. libFuzzer's own limit is wall time, which grows
-// on a busy machine; it only catches endless runs.
+// Requires at most one second of CPU time: libFuzzer's wall time grows on a busy machine.
 void run(Target target, std::string_view input);
 
 struct Registration {
   Registration(const char* name, Target target);
 };
 
-// Runs `body`; false if it throws Error.
+// False if `body` throws Error.
 template <class Body>
 bool accepted(const Body& body) {
   try {
@@ -34,15 +32,14 @@ bool accepted(const Body& body) {
   return true;
 }
 
-// A failed check is a finding: prints `what` and aborts.
+// Prints `what` and aborts.
 void require(bool kept, const std::string& what);
 
-// An in-memory folder for parsers of folders, emptied by every call, deleted at exit.
+// An in-memory folder, emptied by every call, deleted at exit.
 std::filesystem::path fresh_folder();
 void write(const std::filesystem::path& file, std::string_view bytes);
 
-// Encodes `text`, decodes the ids at once and one by one: ids are in range, both texts are equal and UTF-8.
-// Returns the text with special tokens.
+// Decodes the ids of `text` at once and one by one: both are equal and UTF-8, with special tokens.
 std::string round_trip(const Tokenizer& tokenizer, std::string_view text);
 
 }  // namespace lariat::fuzz

@@ -1,4 +1,4 @@
-// A GGUF file: metadata, tensors, and texts encoded with its tokenizer.
+// Metadata, tensors, and texts encoded with the file's tokenizer.
 #include "models/gguf/gguf.h"
 
 #include <span>

@@ -1,4 +1,4 @@
-// Runs fuzz targets on files without libFuzzer: fuzz_replay TARGET FILE_OR_FOLDER...
+// Runs targets without libFuzzer: fuzz_replay TARGET FILE_OR_FOLDER...
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -42,7 +42,7 @@ int replay(const std::string& name, const std::vector<fs::path>& paths) {
       std::ifstream in(file, std::ios::binary);
       require(in.good(), file.string() + " cannot be read");
       const std::string bytes(std::istreambuf_iterator<char>(in), {});
-      std::fprintf(stderr, "%s\n", file.c_str());  // before a possible crash
+      std::fprintf(stderr, "%s\n", file.c_str());  // before a crash
       run(target->second, bytes);
       ++count;
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/fuzz/replay.sh FUZZ_REPLAY TARGET FOLDER: writes the target's seeds to FOLDER and runs them and past failures.
+# tests/fuzz/replay.sh FUZZ_REPLAY TARGET FOLDER: writes seeds to FOLDER; runs seeds and past failures.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 seeds=$3/seeds/$2

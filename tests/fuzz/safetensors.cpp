@@ -1,4 +1,4 @@
-// The header of a .safetensors file, and model.safetensors.index.json.
+// A .safetensors header, and model.safetensors.index.json.
 #include "models/safetensors.h"
 
 #include "tests/fuzz/fuzz.h"

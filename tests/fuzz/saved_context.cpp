@@ -1,4 +1,4 @@
-// The file of a saved context, for a model of one layer.
+// A saved context of a one-layer model.
 #include "engine/contexts/saved_context_file.h"
 
 #include <cmath>

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# tests/fuzz/seeds.sh TARGET FOLDER: writes a fuzz target's seeds to FOLDER, from the committed goldens.
+# tests/fuzz/seeds.sh TARGET FOLDER: writes seeds to FOLDER, from the goldens.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 golden=$here/../golden
 target=$1 out=$2
 mkdir -p "$out"
 
-# Headers of .safetensors files, with zeros for their data.
+# Headers, with zeros for data.
 headers() {
   local file n
   for file in "$golden"/checkpoints/llama_sharded/*-of-*.safetensors; do
@@ -22,14 +22,14 @@ case $target in
     ;;
   config)
     for file in "$golden"/checkpoints/*/config.json; do cp "$file" "$out/$(basename "$(dirname "$file")")"; done
-    # Every kind of scaling in rope/frequencies.json.
+    # Every scaling of rope/frequencies.json.
     grep -o '"rope_scaling": *{[^{}]*}' "$golden/rope/frequencies.json" | sort -u | head -n 40 | nl -w1 -s' ' |
       while read -r n scaling; do
         echo "{\"model_type\": \"llama\", \"max_position_embeddings\": 65536, $scaling}" >"$out/scaling-$n"
       done
     ;;
   gguf)
-    # One file per kind of tokenizer, and stacked experts; written with the Python package gguf.
+    # One file per kind of tokenizer, and stacked experts, by the Python package gguf.
     cp "$here"/seeds/gguf-* "$out/"
     ;;
   forms)
@@ -45,8 +45,8 @@ case $target in
     ;;
   sentencepiece)
     for file in "$golden"/tokenizers/*/tokenizer.model; do cp "$file" "$out/$(basename "$(dirname "$file")")"; done
-    # Features beyond the goldens: custom normalization rules (41 -> 61, 42 43 -> 62 63 64, FF21 -> 41, E9 -> 65 301) and
-    # user-defined pieces. spm_train --input=docs/context-extension.md --vocab_size=120 --model_type=unigram
+    # Normalization rules (41 -> 61, 42 43 -> 62 63 64, FF21 -> 41, E9 -> 65 301) and user-defined pieces:
+    # spm_train --input=docs/context-extension.md --vocab_size=120 --model_type=unigram
     # --normalization_rule_tsv=RULES --user_defined_symbols="<u>,<us>"
     cp "$here/seeds/sentencepiece-charsmap.model" "$out/charsmap"
     ;;
@@ -56,7 +56,7 @@ case $target in
     { cat "$out/bytes"; printf 'YWI= 300\r\nYWI= 301\n'; } >"$out/twice"
     ;;
   text)
-    # The first byte selects the tokenizer: \0 ... \6.
+    # The first byte selects the tokenizer.
     for n in 0 1 2 3 4 5 6; do
       { printf "\\x$n"; head -c 600 "$golden/tokenizers/cases.json"; } >"$out/cases-$n"
       { printf "\\x$n"; printf 'Hello  world, it'"'"'s 2026.\n\n\t<s>[ab]\xe2\x96\x81x \xe6\xb2\xb3\xe5\xb7\x9d e\xcc\x81\xcc\xa3 \xf0\x9f\x98\x80 \xff\xfe'; } >"$out/words-$n"
@@ -81,12 +81,12 @@ case $target in
 JSON
     ;;
   saved_context)
-    # Three tokens, two with M-RoPE positions; and a prefix of the same file.
+    # Three tokens, two with M-RoPE positions; and a prefix.
     cp "$here/seeds/saved_context" "$out/three"
     head -c 1500 "$here/seeds/saved_context" >"$out/cut"
     ;;
   chat_template)
-    # The goldens' features, one per line.
+    # One feature per line.
     sed -n 's/^{"source":"\(.*\)","\(text\|error\)":".*/\1/p' "$golden/chat_templates.json" |
       sed 's/\\\\/\x01/g; s/\\"/"/g; s/\\n/\x02/g; s/\x01/\\/g' | nl -w1 -s$'\t' |
       while IFS=$'\t' read -r n source; do printf '%s' "$source" | tr '\002' '\n' >"$out/feature-$n"; done

@@ -1,4 +1,4 @@
-// JSON lines of a sweep (--resume, --merge), and the report from them.
+// A sweep's log (--resume, --merge), and its report.
 #include "engine/eval/measurement_log.h"
 
 #include "engine/eval/render/report.h"

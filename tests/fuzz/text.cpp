@@ -1,4 +1,4 @@
-// Any bytes through the committed tokenizers. The first byte selects one; the rest is the text.
+// The first byte selects a tokenizer; the rest is the text.
 #include <array>
 
 #include "models/text/unicode.h"
@@ -15,8 +15,8 @@ struct Case {
   const char* name;
   Promise promise;
 };
-// kSpaces: SentencePiece and its JSON version map U+2581 to a space. metaspace-mini has no byte fallback, and
-// sp-unigram-mini normalises.
+// kSpaces: SentencePiece maps U+2581 to a space. metaspace-mini has no byte fallback; sp-unigram-mini
+// normalises.
 constexpr std::array<Case, 7> kCases{{{"byte-mini", Promise::kSame},
                                       {"llama3-mini", Promise::kSame},
                                       {"qwen-mini", Promise::kNfc},
@@ -35,7 +35,7 @@ const Tokenizer& tokenizer_of(size_t index) {
   return all[index];
 }
 
-// An added token strips adjacent spaces or adds one after it.
+// An added token strips adjacent spaces or adds one.
 bool holds_added_token(const Tokenizer& tokenizer, std::string_view text) {
   if (text.find_first_of("<[") == std::string_view::npos) return false;
   for (const int32_t id : tokenizer.encode(text, false)) {

@@ -1,4 +1,4 @@
-// tiktoken vocabularies, as for Qwen 1 and GLM-4.
+// Vocabularies of Qwen 1 and GLM-4.
 #include "tests/fuzz/fuzz.h"
 
 FUZZ_TARGET(tiktoken) {

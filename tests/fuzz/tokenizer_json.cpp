@@ -1,4 +1,4 @@
-// tokenizer.json and tokenizer_config.json, separated by a NUL byte.
+// tokenizer.json, a NUL byte, tokenizer_config.json.
 #include "tests/fuzz/fuzz.h"
 
 FUZZ_TARGET(tokenizer_json) {

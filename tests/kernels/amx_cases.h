@@ -11,11 +11,9 @@
 #include "tests/kernels/amx_emulation.h"
 #include "tests/kernels/linear_cases.h"
 
-// Runs the tile product on the emulation or the processor, with its references.
 namespace lariat::test {
 
-// Runs body(task, thread) on new threads and rethrows their errors. Tiles still configured at a thread's end
-// fail.
+// Rethrows errors of body(task, thread) on new threads; fails if a thread ends with configured tiles.
 template <class Body>
 void on_threads(int threads, int64_t count, const Body& body) {
   std::atomic<int64_t> next = 0;
@@ -41,7 +39,7 @@ void emulated_product(const Matrix& x, std::span<const Product> products, void* 
 
 inline constexpr AmxCall kEmulated = emulated_product<EmulatedTiles>;
 
-// Values in rows `gap` elements apart, in a block that ends with the last row; `fill` in the gaps.
+// Rows `gap` elements apart; the block ends with the last row.
 inline std::vector<char> spread(const std::vector<float>& values, int64_t cols, int64_t gap, DType dtype,
                                 float between = NAN) {
   const int64_t n = static_cast<int64_t>(values.size()) / cols * (cols + gap) - gap;
@@ -64,7 +62,7 @@ inline std::unique_ptr<char, Free> aligned_block(size_t bytes) {
   return std::unique_ptr<char, Free>(static_cast<char*>(data));
 }
 
-// bf16 rows `gap` elements apart, in load_weight's layout.
+// bf16 rows in load_weight's layout.
 struct Tiled {
   std::unique_ptr<char, Free> memory;
   Matrix view;
@@ -78,8 +76,7 @@ struct Tiled {
   }
 };
 
-// Product of a problem in blocks of exact size. Scratch and out start as NaN; the gaps of out must not
-// change.
+// Scratch and out start as NaN; the gaps of out must not change.
 inline std::vector<float> run_amx(AmxCall multiply, const LinearProblem& problem, int threads,
                                   int64_t gap = 0) {
   const auto [m, n, k] = problem.shape;
@@ -91,7 +88,7 @@ inline std::vector<float> run_amx(AmxCall multiply, const LinearProblem& problem
       quantized ? load_one(host, Tensor(host, problem.w, n, k).view(), problem.dtypes.weights) : Loaded();
   const std::vector<char> before =
       spread(std::vector<float>(static_cast<size_t>(m * n), NAN), n, gap, DType::kF32, -77.0F);
-  const auto block = aligned_block(before.size());  // allows writes of whole lines
+  const auto block = aligned_block(before.size());  // whole lines may be written
   auto* out = reinterpret_cast<float*>(block.get());
   std::memcpy(out, before.data(), before.size());
   const Matrix x_view(x.data(), DType::kF32, m, k, k + gap);

@@ -3,7 +3,7 @@
 #include <cfloat>
 #include <cmath>
 
-// A separate, always optimised file: it accesses only tiles.
+// A separate, always optimised file.
 namespace lariat::test {
 namespace {
 

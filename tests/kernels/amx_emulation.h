@@ -9,12 +9,11 @@
 #include "kernels/cpu/cpu_features.h"
 #include "tests/skip.h"
 
-// AmxTiles in plain C++ for other processors, after Intel's Software Developer's Manual, volume 2 (LDTILECFG,
-// TILELOADD, TILESTORED, TILEZERO, TILERELEASE, TDPBF16PS). Throws where the processor faults. Copies exactly
-// the instruction's bytes with memcpy, for AddressSanitizer.
+// AmxTiles in plain C++, after Intel's Software Developer's Manual, volume 2 (LDTILECFG, TILELOADD,
+// TILESTORED, TILEZERO, TILERELEASE, TDPBF16PS). Throws where the processor faults; memcpy of exactly the
+// instruction's bytes lets AddressSanitizer check them.
 namespace lariat::test {
 
-// Runs on the processor's own tiles, if present.
 struct OnAmx : testing::Test {
   void SetUp() override {
     const std::string_view reason = cpu::amx_bf16_unavailable_reason();
@@ -28,12 +27,12 @@ class TileFault : public std::runtime_error {
 
 struct EmulatedTile {
   int rows = 0;
-  int bytes = 0;  // per row
+  int bytes = 0;
   unsigned char data[16][64] = {};
 };
 
-// c += a * b. First values of the pairs are summed from zero in order, second values likewise; then both sums
-// are added to c. Subnormal inputs and results are zero, whatever MXCSR says.
+// c += a * b: sums of the pairs' first values and of their second values, each from zero in order, are added
+// to c. Subnormals are zero, whatever MXCSR says.
 void add_products(EmulatedTile& c, const EmulatedTile& a, const EmulatedTile& b);
 
 class EmulatedTiles {
@@ -63,7 +62,7 @@ class EmulatedTiles {
     configured_ = false;
     for (EmulatedTile& tile : tiles_) tile = EmulatedTile();
   }
-  static bool configured() { return configured_; }  // on this thread
+  static bool configured() { return configured_; }
 
   template <int kTo>
   static void zero() {
@@ -117,7 +116,7 @@ class EmulatedTiles {
   static inline thread_local EmulatedTile tiles_[cpu::kTiles];
 };
 
-// Planted mistakes that the tile kernel tests must detect.
+// Mistakes that the tile kernel tests must detect.
 struct SwappedOperands : EmulatedTiles {
   template <int kC, int kA, int kB>
   static void dot() {
@@ -128,7 +127,7 @@ struct ForgottenZero : EmulatedTiles {
   template <int kTo>
   static void zero() {}
 };
-struct ForgottenSums : EmulatedTiles {  // drops the sums of earlier column blocks
+struct ForgottenSums : EmulatedTiles {  // drops sums of earlier column blocks
   template <int kTo>
   static void load(const void* from, int64_t stride) {
     kTo < 4 ? EmulatedTiles::zero<kTo>() : EmulatedTiles::load<kTo>(from, stride);

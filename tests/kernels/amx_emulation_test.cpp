@@ -9,7 +9,7 @@ namespace {
 
 using cpu::TileConfig;
 
-// Tests the emulation: a 3 x 2 tile of sums of 2 pairs, computed by hand.
+// A 3 x 2 tile of sums of 2 pairs, by hand.
 class AmxEmulation : public testing::Test {
  protected:
   void SetUp() override { EmulatedTiles::release(); }
@@ -22,12 +22,12 @@ class AmxEmulation : public testing::Test {
       config.row_bytes[tile] = static_cast<uint16_t>(bytes);
     };
     set(0, 3, 8);  // sums
-    set(1, 3, 8);  // a: 3 rows of 2 pairs
-    set(2, 2, 8);  // b: 2 pairs of 2 columns
+    set(1, 3, 8);  // 3 rows of 2 pairs
+    set(2, 2, 8);  // 2 pairs of 2 columns
     set(3, 1, 4);
     return config;
   }
-  // c = 1 + a b for one row of a and one column of b, two pairs each; row 1 and column 1 of the tiles.
+  // Row 1 and column 1 of the tiles: c + a b for one row of a and one column of b, two pairs each.
   static float one_sum(const float (&a)[4], const float (&b)[4], float c) {
     uint16_t left[3][4] = {}, right[2][4] = {};
     float sums[3][2] = {};
@@ -52,7 +52,7 @@ class AmxEmulation : public testing::Test {
 
 TEST_F(AmxEmulation, SumsFirstAndSecondValuesSeparately) {
   EXPECT_EQ(one_sum({1, 2, 3, 4}, {5, 6, 7, 8}, 1), 71);
-  // 2^24 + 1 is 2^24 in f32. Each chain is summed in order; the value in c does not affect it.
+  // 2^24 + 1 is 2^24 in f32. Each chain is summed in order, without c.
   EXPECT_EQ(one_sum({0x1p24F, 1, -0x1p24F, 1}, {1, 1, 1, 1}, 0), 2);
   EXPECT_EQ(one_sum({0x1p24F, -0x1p24F, 1, 0}, {1, 1, 1, 1}, 0), 0);
   EXPECT_EQ(one_sum({1, 1, 0, 0}, {1, 1, 1, 1}, 0x1p24F), 0x1p24F + 2);

@@ -1,4 +1,4 @@
-// The product on AMX tiles: the kernel's code on emulated instructions, and on real ones if present.
+// The tile product on emulated instructions, and on real ones if present.
 #if defined(__x86_64__)
 #include <map>
 
@@ -9,7 +9,7 @@
 namespace lariat::test {
 namespace {
 
-// Sizes around tiles (16, 32), panels (32), column blocks (256) and tasks (256); more rows of x than a block
+// Sizes around tiles (16, 32), panels (32), column blocks (256) and tasks (256); more rows than a block
 // (512); a short panel before a long one; rows of out at and between cache lines.
 constexpr LinearShape kShapes[] = {
     {1, 1, 1},      {1, 16, 32},     {9, 1, 257},    {17, 3, 31},    {31, 31, 3},     {16, 16, 32},
@@ -28,7 +28,7 @@ void check_shapes(AmxCall multiply) {
   }
 }
 
-// Sum in the instruction's order, 32 columns at a time: every split must give these bits.
+// The instruction's order of summation, 32 columns at a time.
 float expected_sum(int64_t k, const float* x, const float* w) {
   float sum = 0;
   for (int64_t first = 0; first < k; first += 32) {
@@ -70,7 +70,7 @@ void check_nan(AmxCall multiply) {
   for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(std::isnan(out[i]), i / 40 == 1) << i;
 }
 
-// A row is bitwise identical for any number of threads and any other rows of x.
+// Rows do not depend on the number of threads or on other rows.
 void check_splits(AmxCall multiply) {
   const LinearProblem whole(kBf16, {530, 37, 420}, false);
   const std::vector<float> expected = run_amx(multiply, whole, 1);
@@ -82,7 +82,7 @@ void check_splits(AmxCall multiply) {
             std::vector<float>(expected.begin() + 300 * 37, expected.begin() + 319 * 37));
 }
 
-// A few streamed rows are bitwise identical to the many-row product and write only their own columns.
+// A few streamed rows equal the many-row product bitwise and write only their columns.
 void check_few_rows(AmxCall multiply) {
   for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {33, 31}, {70, 420}, {257, 64}}) {
     const LinearProblem whole(kBf16, {40, n, k}, false);
@@ -109,14 +109,14 @@ void check_few_rows(AmxCall multiply) {
   }
 }
 
-// Several products of one x in one call: each bitwise identical to a separate call; nothing else is written.
+// Each product of a call equals a separate call bitwise and writes nothing else.
 void check_together(AmxCall multiply) {
   for (const LinearShape& shape : {LinearShape{9, 0, 31}, {40, 0, 200}, {530, 0, 40}}) {
     const auto [m, ignored, k] = shape;
     std::vector<LinearProblem> problems;
     int64_t width = 0;
     for (const int64_t n : {70, 1, 300, 33}) {
-      problems.emplace_back(kBf16, LinearShape{m, n, k}, n == 70 || n == 33);  // all share one x
+      problems.emplace_back(kBf16, LinearShape{m, n, k}, n == 70 || n == 33);
       width += n + 1;
     }
     std::vector<float> out(static_cast<size_t>(m * width), -77.0F), expected = out;
@@ -143,8 +143,8 @@ void check_together(AmxCall multiply) {
   }
 }
 
-// A product with quantized weights is bitwise identical to one with their bf16 values: full and partial
-// tiles, panels and blocks, a bias, a NaN scale, several threads.
+// Equals the product with their bf16 values bitwise: full and partial tiles, panels and blocks, a bias, a NaN
+// scale.
 void check_quantized(AmxCall multiply) {
   for (const DType dtype : {DType::kQ8, DType::kQ4}) {
     for (const auto& [m, n, k] :
@@ -157,7 +157,7 @@ void check_quantized(AmxCall multiply) {
   }
 }
 
-// Error bound of rounding both operands to bf16, vs the float64 product of x with unrounded weights.
+// Rounds both operands to bf16; compares with the float64 product of the originals.
 void check_quantized_bound(AmxCall multiply) {
   const LinearShape shape{40, 64, 512};
   for (const DType dtype : {DType::kQ8, DType::kQ4}) {
@@ -178,14 +178,14 @@ void check_quantized_bound(AmxCall multiply) {
       ASSERT_LE(std::abs(error), 2 * 0x1p-9 * 1.01) << name_of(dtype) << " at " << i;
       square += error * error;
     }
-    // Roundings of random sign cancel: k of them are sqrt(k) times less, and half of that on average.
+    // Random signs: k roundings cancel to sqrt(k) times less, on average half of that.
     EXPECT_LT(std::sqrt(square / static_cast<double>(out.size())), 2 * 0x1p-9 / std::sqrt(512.0))
         << name_of(dtype);
     EXPECT_GT(std::sqrt(square / static_cast<double>(out.size())), 0.1 * 0x1p-9 / std::sqrt(512.0));
   }
 }
 
-// Runs a check on the emulation (any processor) or on the processor itself.
+// Runs a check on the emulation or the processor.
 struct AmxCheck {
   const char* name;
   void (*check)(AmxCall multiply);
@@ -234,18 +234,18 @@ TEST(AmxSchedule, PacksXOnceForAllProducts) {
     tasks.push_back(n);
     for (int64_t task = 0; task < n; ++task) body(task, 0);
   });
-  EXPECT_EQ(tasks, (std::vector<int64_t>{2, 3}));  // two blocks of x; then all of w
+  EXPECT_EQ(tasks, (std::vector<int64_t>{2, 3}));  // blocks of x; all of w
 }
 
 struct RecordedFetches : EmulatedTiles {
   static inline std::map<uintptr_t, int> lines;
   template <int kC, int kA, int kB>
-  static void dot() {}  // the result is irrelevant here
+  static void dot() {}
   static void fetch(const void* line) { ++lines[reinterpret_cast<uintptr_t>(line) / 64]; }
 };
 
-// Prefetches each line of w after the first panel once, for any number of x blocks, and each line of packed x
-// after the first column block; nothing else.
+// Prefetches each line of w after the first panel, for any number of x blocks, and of packed x after the
+// first column block, once.
 void check_fetches(int64_t m) {
   const int64_t n = 150, k = 800;
   std::vector<float> x(static_cast<size_t>(m * k)), out(static_cast<size_t>(m * n));

@@ -7,10 +7,10 @@ namespace lariat::test {
 
 enum class Fill {
   kRandom,
-  kIdenticalKeys,  // every score of a row equal
-  kZeroQueries,    // every score 0
-  kHuge,           // scores of some 10^4: one key dominates
-  kDenormal,       // keys and values below f16's normal range
+  kIdenticalKeys,
+  kZeroQueries,
+  kHuge,      // scores of about 10^4: one key dominates
+  kDenormal,  // below f16's normal range
 };
 
 struct AttentionCase {
@@ -22,12 +22,11 @@ struct AttentionCase {
   Fill fill = Fill::kRandom;
   float softcap = 0.0F;
   bool alibi = false;
-  bool latent = false;    // values are a prefix of the keys
-  int64_t value_dim = 0;  // value elements to output; 0: all
-  // Replaces the window: several key ranges, each with its own query rotation.
-  std::vector<KeyEdge> edges{};  // begin and end of each range
+  bool latent = false;           // values are a key's prefix
+  int64_t value_dim = 0;         // 0: all
+  std::vector<KeyEdge> edges{};  // begin and end of each key range, which replace the window
   bool sinks = false;
-  bool second = false;  // every other range uses the second keys
+  bool second = false;  // every other range
 };
 
 inline void PrintTo(const AttentionCase& c, std::ostream* out) {
@@ -40,8 +39,8 @@ inline void PrintTo(const AttentionCase& c, std::ostream* out) {
   *out << (c.sinks ? " sinks" : "") << (c.second ? " second keys" : "");
 }
 
-// Ranges of long-context methods: a window and everything before; a window and sinks; the current, previous
-// and earlier chunks; an empty range next to two others.
+// A window and everything before; a window and sinks; the current, previous and earlier chunks; an empty
+// range next to two others.
 inline std::vector<std::vector<KeyEdge>> several_ranges(int32_t n) {
   constexpr KeyEdge kStart{.most = 0}, kThree{.least = 3, .most = 3}, kSelf{.offset = 1};
   const KeyEdge window{.offset = 1 - n}, chunk{.chunk = n}, last_chunk{.offset = -n, .chunk = n};
@@ -81,7 +80,7 @@ inline void add_range_cases(std::vector<AttentionCase>& cases) {
 
 inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16;
-  // ALiBi: grouped heads of any number, windows, every kernel path, far from the start
+  // ALiBi: grouped heads, windows, every kernel path, far positions
   for (AttentionCase c : std::vector<AttentionCase>{{1, 0, 4, 4, 64, 0},
                                                     {1, 700, 4, 2, 64, 0},
                                                     {1, 700, 12, 3, 128, 0, f16, bf16},
@@ -101,7 +100,7 @@ inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
     c.softcap = 2.0F;
     if (c.n == 2 || c.n == 90) cases.push_back(c);
   }
-  // MLA: one row per position for all heads, keys and values; 64 of its elements are rotated
+  // MLA: one row for all heads, keys and values; 64 elements are rotated
   for (AttentionCase c : std::vector<AttentionCase>{{1, 0, 1, 1, 576, 64, f16, f16},
                                                     {1, 300, 16, 1, 576, 64, f16, f16},
                                                     {2, 255, 40, 1, 576, 64, bf16, bf16},
@@ -112,19 +111,19 @@ inline void add_bias_and_latent_cases(std::vector<AttentionCase>& cases) {
     c.interleaved = c.latent = true;
     cases.push_back(c);
   }
-  // MLA with expanded heads: values shorter than keys
+  // MLA with expanded heads: values are shorter than keys
   for (AttentionCase c : std::vector<AttentionCase>{{1, 300, 4, 4, 192, 64, f16, f16},
                                                     {1, 3000, 2, 2, 192, 64, f16, f16},
                                                     {30, 250, 5, 5, 96, 32, bf16, bf16},
                                                     {150, 130, 3, 3, 192, 64, f16, f16},
                                                     {70, 250, 2, 2, 192, 64, f32, f32}}) {
     c.interleaved = true;
-    c.value_dim = c.head_dim == 96 ? 60 : 128;  // 60: no multiple of a vector or of 8
+    c.value_dim = c.head_dim == 96 ? 60 : 128;  // 60: no multiple of 8
     cases.push_back(c);
   }
 }
 
-// 8-bit values: streamed and in blocks, whole-vector rows and others, all key dtypes.
+// Streamed and in blocks, whole-vector rows and others, all key dtypes.
 inline void add_quantized_value_cases(std::vector<AttentionCase>& cases) {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16, q8 = DType::kQ8;
   for (const AttentionCase& c : std::vector<AttentionCase>{{1, 0, 1, 1, 64, 64, f16, q8},
@@ -146,7 +145,7 @@ inline void add_quantized_value_cases(std::vector<AttentionCase>& cases) {
 inline std::vector<AttentionCase> attention_cases() {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16;
   std::vector<AttentionCase> cases = {
-      // decode: one token, from the very first position to long contexts
+      // decode
       {1, 0, 1, 1, 64, 64},
       {1, 1, 8, 2, 64, 64},
       {1, 63, 8, 1, 64, 64, f16, bf16},
@@ -159,11 +158,10 @@ inline std::vector<AttentionCase> attention_cases() {
       {1, 3000, 3, 1, 8, 8},
       {1, 777, 2, 1, 34, 34, bf16, f16},
       {1, 777, 6, 3, 10, 4, f32, bf16, 0, true},
-      // a few tokens at once
       {2, 511, 8, 2, 64, 64},
       {3, 200, 9, 3, 40, 40, f16, bf16, 0, true},
       {5, 1022, 4, 1, 128, 64, bf16, bf16},
-      // prefill, from nothing and over an existing cache
+      // prefill, also after a cache
       {7, 0, 4, 2, 64, 64},
       {65, 0, 4, 4, 64, 64, f32, f32},
       {130, 0, 8, 2, 128, 128, f16, bf16},
@@ -175,12 +173,12 @@ inline std::vector<AttentionCase> attention_cases() {
       {33, 5, 5, 1, 8, 8},
       {150, 0, 3, 1, 12, 12, f16, f16, 0, true},
   };
-  // sliding windows: shorter than a block, across blocks, longer than the sequence
+  // windows shorter than a block, across blocks, longer than the sequence
   for (int64_t window : {1, 2, 17, 64, 100, 4096}) {
     cases.push_back({1, 700, 4, 2, 64, 64, f16, f16, window});
     cases.push_back({150, 130, 4, 2, 64, 64, f16, bf16, window});
   }
-  // YaRN's factor, on all dimensions and on the rotated dimensions only
+  // YaRN's factor, on all or only the rotated dimensions
   cases.push_back({1, 400, 4, 2, 64, 64, f16, f16, 0, false, 1.44F});
   cases.push_back({80, 0, 4, 2, 64, 32, f16, f16, 0, false, 1.44F});
   for (Fill fill : {Fill::kIdenticalKeys, Fill::kZeroQueries, Fill::kHuge, Fill::kDenormal}) {
@@ -188,11 +186,11 @@ inline std::vector<AttentionCase> attention_cases() {
     cases.push_back({90, 10, 4, 2, 64, 64, f32, f32, 0, false, 1.0F, fill});
   }
   cases.push_back({1, 32767, 2, 1, 64, 64, f16, f16, 0, false, 1.0F, Fill::kIdenticalKeys});
-  // no RoPE: no rotation and no factor
+  // no RoPE
   cases.push_back({1, 300, 4, 2, 64, 0, f16, f16, 0, false, 1.44F});
   cases.push_back({3, 250, 4, 2, 34, 0, f32, bf16, 0, true, 1.44F});
   cases.push_back({70, 20, 4, 2, 128, 0, f16, bf16, 0, false, 1.44F});
-  // a soft cap far above the scores, within them, and far below them
+  // soft caps above, within and below the scores
   for (float softcap : {50.0F, 2.0F}) {
     cases.push_back({1, 700, 4, 2, 64, 64, f16, f16, 0, false, 1.0F, Fill::kRandom, softcap});
     cases.push_back({2, 300, 8, 4, 256, 256, f16, bf16, 100, false, 1.0F, Fill::kRandom, softcap});
@@ -207,7 +205,7 @@ inline std::vector<AttentionCase> attention_cases() {
   return cases;
 }
 
-// Slopes of the ALiBi paper, also for head counts that are not powers of two: 2^(-8 (h + 1) / n_heads).
+// The ALiBi paper's 2^(-8 (h + 1) / n_heads), for any number of heads.
 inline std::vector<float> alibi_slopes(int64_t n_heads) {
   std::vector<float> slopes;
   for (int64_t h = 1; h <= n_heads; ++h) {
@@ -217,7 +215,6 @@ inline std::vector<float> alibi_slopes(int64_t n_heads) {
   return slopes;
 }
 
-// Data of a case: identical for every backend and split.
 struct AttentionData {
   std::vector<float> q, keys, values;
 
@@ -236,8 +233,8 @@ struct AttentionData {
   }
 };
 
-// Attends in chunks; a chunk sees the cache up to its end. Output rows with a multiple of 8 elements are
-// 16-byte aligned, as CUDA's tensor cores require.
+// A chunk sees the cache up to its end. Output rows of a multiple of 8 elements are 16-byte aligned for
+// tensor cores.
 inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c,
                                         const std::vector<int64_t>& chunks, DType out_dtype = DType::kF32) {
   const AttentionData data(c);
@@ -264,7 +261,7 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   int64_t done = 0;
   for (int64_t chunk : chunks) {
     const int64_t first = c.first_position + done;
-    std::vector<Rope> ropes;  // per range, at shifted positions
+    std::vector<Rope> ropes;  // at shifted positions
     std::vector<KeyRange> ranges;
     for (size_t i = 0; i < std::max<size_t>(c.edges.size(), 1); i += 2) {
       ropes.emplace_back(backend, first + static_cast<int64_t>(37 * i), chunk, frequencies(c.rotary_dim),
@@ -281,11 +278,10 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   return out.values();
 }
 
-// A score sums head_dim products in f32: with |s| up to S its error is a few S * 2^-24. That is the relative
-// error of its weight, hence (times the largest |v|, here 4) of the result. Random normals have S of about 5;
-// kHuge has 10^4 * 5. The weighted sum adds a few 2^-24. A soft cap magnifies no error and adds 8 * 2^-24 of
-// itself: 5 (check_soft_cap), and 3 where the quotient is only good to 2 ulp. An ALiBi bias b adds b * 2^-24,
-// but the weight falls by exp(-b).
+// A score up to S is a sum of head_dim f32 products, with an error of a few S * 2^-24: the relative error of
+// its weight, hence (times the largest |v|, 4) of the result. S is about 5 for normals, 5 * 10^4 for kHuge.
+// The weighted sum adds a few 2^-24. A soft cap adds 8 * 2^-24 of itself: 5 (check_soft_cap), and 3 where the
+// quotient is good to 2 ulp. An ALiBi bias b adds b * 2^-24, but the weight falls by exp(-b).
 inline double attention_tolerance(const AttentionCase& c) {
   const double largest_value = c.fill == Fill::kDenormal ? 4e-6 : 4.0;
   const double largest_score = c.fill == Fill::kHuge ? 5e4 : 5.0;
@@ -298,7 +294,6 @@ inline void check_attention(Backend& tested, Backend& reference, const Attention
                "attention");
 }
 
-// Chunks of 1, 7, 64 and the rest equal one shot.
 inline void check_attention_chunks(Backend& backend, const AttentionCase& c,
                                    double (*tolerance)(const AttentionCase&) = attention_tolerance) {
   std::vector<int64_t> chunks;
@@ -312,7 +307,7 @@ inline void check_attention_chunks(Backend& backend, const AttentionCase& c,
                "attention in chunks");
 }
 
-// Zero queries: ALiBi alone weights the values by exp(-slope * distance), normalised.
+// Values are weighted by exp(-slope * distance), normalised.
 inline void check_alibi_weights(Backend& backend, DType dtype, double tolerance) {
   const int64_t n = 90, heads = 3, head_dim = 8;
   std::vector<float> one_hot;
@@ -344,7 +339,7 @@ inline void check_alibi_weights(Backend& backend, DType dtype, double tolerance)
   expect_close(out.values(), expected, tolerance, 0, "ALiBi's weights");
 }
 
-// rotary_dim 0 ignores angles and factor: equals frequencies of 0.
+// Without RoPE, angles and factor are ignored.
 inline void check_attention_without_rope(Backend& backend) {
   const int64_t n = 70, heads = 4, kv_heads = 2, head_dim = 64;
   Rng rng(43);
@@ -371,8 +366,7 @@ inline void check_attention_without_rope(Backend& backend) {
   }
 }
 
-// Attention is relative: shifting the rotations of queries and keys together changes nothing. (The cache
-// index masks; the tables only hold angles.)
+// Shifting the rotations of queries and keys changes nothing: masks follow the cache index.
 inline void check_attention_is_relative(Backend& backend) {
   const int64_t n = 40, heads = 2, head_dim = 64;
   Rng rng(42);

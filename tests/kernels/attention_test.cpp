@@ -16,14 +16,13 @@ TEST_P(Attention, MatchesReference) { check_attention(cpu_, reference_, param(),
 TEST_P(Attention, SplitDoesNotMatter) { check_attention_chunks(cpu_, param(), cpu_attention_tolerance); }
 LARIAT_ON_CPU(Attention, attention_cases());
 
-// Stronger than SplitDoesNotMatter: chunks through one kernel sum a row in one order, whatever the other
-// rows. One thread: several threads would split and merge the positions of a short chunk.
+// One kernel sums a row in one order, whatever the other rows. One thread: several would split the positions
+// of a short chunk.
 TEST(CpuAttention, ChunksThroughOneKernelGiveTheSameBits) {
   CpuBackend cpu(1);
   for (const AttentionCase& c : attention_cases()) {
-    const int64_t block =
-        (kAttentionRowsAlike + 1) * c.n_kv_heads / c.n_heads + 1;  // tokens: more rows per KV head
-    if (c.n < 2 * block || block <= 3) continue;  // three tokens must stay below the block kernel
+    const int64_t block = (kAttentionRowsAlike + 1) * c.n_kv_heads / c.n_heads + 1;  // more rows per KV head
+    if (c.n < 2 * block || block <= 3) continue;  // three tokens stay below the block kernel
     SCOPED_TRACE(testing::PrintToString(c));
     const CpuPaths before = cpu.paths();
     EXPECT_EQ(run_attention(cpu, c, {block, c.n - block}), run_attention(cpu, c, {c.n}));
@@ -34,7 +33,6 @@ TEST(CpuAttention, ChunksThroughOneKernelGiveTheSameBits) {
   }
 }
 
-// Threads split the positions of a long context and merge their results.
 TEST(CpuAttention, ThreadsChangeBitsOnlyInALongContext) {
   CpuBackend one(1), five(5);
   int64_t changed = 0;
@@ -62,7 +60,7 @@ TEST(AttentionLaws, HoldForAMillionPositions) {
   check_attention(cpu, reference, c);
 }
 
-// Infinite scores: a softmax of only -inf is NaN (as in PyTorch); the other heads are unaffected.
+// A softmax of only -inf is NaN, as in PyTorch; other heads are unaffected.
 TEST(AttentionLaws, ARowOfMinusInfinityAffectsNoOther) {
   for (const int64_t depth : {0, 70, 5000}) {
     const AttentionCase c{1, depth, 2, 1, 64, 64, DType::kF32, DType::kF32};
@@ -74,7 +72,7 @@ TEST(AttentionLaws, ARowOfMinusInfinityAffectsNoOther) {
     cache.set_keys(data.keys);
     cache.set_values(std::vector<float>(data.values.size(), 0.5F));
     const Tensor q(cpu, data.q, 1, 128), out(cpu, 1, 128);
-    // Frequency 0: no rotation, so every product keeps its sign.
+    // No rotation: every product keeps its sign.
     const Rope rope(cpu, depth, 1, std::vector<double>(32, 0.0), false, 1.0F);
     const StepSequence step = cache.sequence(depth, 1);
     cpu.attention({.sequences = {&step, 1}}, q.view(), causal(rope), cache.layer(),

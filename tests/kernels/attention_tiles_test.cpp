@@ -1,4 +1,4 @@
-// Attention on tiles: the kernel's code on emulated instructions, and on real ones if present.
+// Attention on tiles, with emulated instructions, and with real ones if present.
 #if defined(__x86_64__)
 #include <gtest/gtest.h>
 
@@ -13,17 +13,17 @@ namespace {
 
 using Attend = void (*)(const AttentionTask& task);
 
-// Tokens after a context; tests the second of two heads.
+// Tests the second of two heads.
 struct TiledCase {
   int64_t n, first_position, group, head_dim, value_dim;
   DType k_dtype = DType::kF16;
   int64_t window = 0;
-  bool rest = false;  // keys before the window form a second range
+  bool rest = false;  // a second range: keys before the window
   float softcap = 0.0F;
   bool alibi = false;
 };
 
-// Queries (in units of log2), keys and values that bf16 can represent. The cache after them is NaN.
+// Queries (in units of log2), keys and values are bf16 values. The cache after them is NaN.
 struct TiledProblem {
   TiledCase shape;
   CpuBackend cpu{1};
@@ -44,7 +44,7 @@ struct TiledProblem {
     cache.set_values(rounded(positions * 2 * c.head_dim, 1.0F));
   }
 
-  // Sum of weights and weighted mean of the values, for tokens [first, first + count).
+  // Sum of weights and weighted mean of values of `count` tokens.
   std::vector<float> run(Attend attend, int64_t first, int64_t count, float q_factor) {
     const int64_t rows = count * shape.group, padded = round_up<int64_t>(rows, 96), dim = shape.head_dim;
     AttentionTask task;
@@ -97,8 +97,8 @@ struct TiledProblem {
   std::vector<float> whole(Attend attend) { return run(attend, 0, shape.n, 1.0F); }
 };
 
-// Largest difference from the f32 kernel in units of the weights' rounding: 2^-9 each, plus 1.1e-4 for the
-// polynomial. The weights' sum is not rounded: its logarithm is closer.
+// Error in units of the weights' rounding, 2^-9 each, plus 1.1e-4 for the polynomial. The sum of weights is
+// not rounded.
 double tiled_error(const TiledCase& c, Attend attend) {
   TiledProblem problem(c);
   const std::vector<float> actual = problem.whole(attend);
@@ -106,7 +106,7 @@ double tiled_error(const TiledCase& c, Attend attend) {
   double worst = 0;
   for (size_t i = 0; i < actual.size(); ++i) {
     const double error = std::abs(static_cast<double>(actual[i]) - expected[i]);
-    constexpr double kLargest = 4.5;  // value magnitude
+    constexpr double kLargest = 4.5;
     const double bound = kLargest * (0x1p-8 + 1.1e-4);
     worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error / bound);
   }
@@ -135,7 +135,7 @@ void check_tiled_cases(Attend attend) {
   }
 }
 
-// A row is bitwise identical with any other rows and any start of its block.
+// Rows are bitwise identical with any other rows and any start of the block.
 void check_tiled_splits(Attend attend) {
   for (const TiledCase& c : {TiledCase{200, 400, 3, 64, 64},
                              {90, 0, 1, 128, 128, DType::kBF16},
@@ -178,7 +178,7 @@ struct PairAttention : testing::Test {
 TEST_F(PairAttention, MatchesTheVectorKernel) { check_tiled_cases(cpu::attention_pairs); }
 TEST_F(PairAttention, NoSplitChangesABit) { check_tiled_splits(cpu::attention_pairs); }
 
-// Planted mistake: every row misses its last position.
+// A planted mistake: every row misses its last position.
 void short_of_a_position(const AttentionTask& task) {
   AttentionTask shifted = task;
   shifted.last_seen.offset -= 1;

@@ -10,7 +10,7 @@
 namespace lariat {
 namespace {
 
-// All 65536 values of each 16-bit dtype survive widening and narrowing; NaNs become quiet.
+// All 65536 values; NaNs become quiet.
 TEST(Convert, SixteenBitValuesSurviveARoundTrip) {
   for (uint32_t i = 0; i < 0x10000U; ++i) {
     const auto bits = static_cast<uint16_t>(i);
@@ -20,12 +20,12 @@ TEST(Convert, SixteenBitValuesSurviveARoundTrip) {
   }
 }
 
-// Definition of rounding: no 16-bit value is nearer; ties go to even.
+// No 16-bit value is nearer; ties go to even.
 template <typename Widen, typename Narrow>
 void expect_nearest_even(Widen widen, Narrow narrow, uint16_t largest) {
   std::mt19937 random(1);
   for (int i = 0; i < 200000; ++i) {
-    // A value between two neighbours, often exactly half way.
+    // A value between two neighbours, often half way.
     const auto low = static_cast<uint16_t>(random() % largest);
     const double a = widen(low), b = widen(static_cast<uint16_t>(low + 1));
     const double t = i % 2 == 0 ? 0.5 : static_cast<double>(random()) * 0x1p-32;
@@ -49,7 +49,7 @@ TEST(Convert, OverflowBecomesInfinityAndNanStaysNan) {
   EXPECT_EQ(round_to_f16(-1e9F), -inf);
   EXPECT_EQ(round_to_bf16(std::numeric_limits<float>::max()), inf);
   EXPECT_EQ(round_to_bf16(-inf), -inf);
-  // A NaN with only low payload bits must not narrow to infinity.
+  // A NaN with only low payload bits must not become infinity.
   const auto low_payload = std::bit_cast<float>(0xff800001U);
   for (float value : {nan, -nan, low_payload}) {
     EXPECT_TRUE(std::isnan(round_to_f16(value)));

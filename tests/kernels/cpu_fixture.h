@@ -8,7 +8,7 @@
 
 namespace lariat::test {
 
-// One table case on the CPU backend with one and two threads.
+// A table case with one and two threads.
 template <class Case>
 class CpuOp : public testing::TestWithParam<std::tuple<int, Case>> {
  protected:
@@ -18,10 +18,9 @@ class CpuOp : public testing::TestWithParam<std::tuple<int, Case>> {
 };
 
 // Tiled blocks round operands to bf16 (narrow bounds: attention_tiles_test.cpp). Products and scores of
-// normal values
-// are off by some 2^-9; six times that in a weight, plus the weight's rounding (2^-8), for values up to 4.
+// normals are off by some 2^-9, six times that in a weight, plus its rounding (2^-8), for values up to 4.
 inline double cpu_attention_tolerance(const AttentionCase& c) {
-  const KvLayer layer{1, 32, c.k_dtype, c.v_dtype};  // a shape that tiles support
+  const KvLayer layer{1, 32, c.k_dtype, c.v_dtype};  // tiles support this shape
   const bool rounded = cpu::has_tiled_attention(layer);
   return attention_tolerance(c) + (rounded ? 4 * (6 * 0x1p-9 + 0x1p-8) : 0);
 }

@@ -13,7 +13,7 @@ struct DrawCase {
   LogitFill fill = LogitFill::kNormal;
   int64_t rows = 9, gap = 0;
 
-  // Settings per row: of four or more sampled rows, every third is greedy, every third differs.
+  // With four or more sampled rows, every third row is greedy and every third differs.
   std::vector<Sampling> of_rows() const {
     std::vector<Sampling> all(static_cast<size_t>(rows), how);
     for (size_t t = 0; rows > 3 && how.temperature > 0 && t < all.size(); ++t) {
@@ -32,7 +32,7 @@ inline void PrintTo(const DrawCase& c, std::ostream* out) {
 inline std::vector<DrawCase> draw_cases() {
   std::vector<DrawCase> cases;
   const Sampling greedy{}, plain{1.0F}, all_cuts{0.8F, 20, 0.9F, 0.02F};
-  cases.push_back({37, {1.0F, 0, 0.9F}, LogitFill::kNormal, 40});  // more rows than one CUDA launch holds
+  cases.push_back({37, {1.0F, 0, 0.9F}, LogitFill::kNormal, 40});  // more rows than a CUDA launch holds
   for (int64_t cols : {1, 2, 3, 31, 33, 1000, 1025}) {
     cases.push_back({cols, greedy, LogitFill::kCoarse, 3, 5});
     cases.push_back({cols, plain});
@@ -51,8 +51,8 @@ inline std::vector<DrawCase> draw_cases() {
   cases.push_back({32003, all_cuts, LogitFill::kNormal, 3});
   cases.push_back({32003, plain, LogitFill::kNormal, 2});
   cases.push_back({40000, greedy, LogitFill::kCoarse, 2});
-  // Draws spread over many blocks: equal values in one bin, ordered by id; nearly equal values that share a
-  // bin with thousands of others, on both sides of zero; a large vocabulary.
+  // Many blocks: equal values in one bin, ordered by id; thousands of nearly equal values in one bin, around
+  // zero; a large vocabulary.
   cases.push_back({20000, {1.0F, 12345}, LogitFill::kEqual, 3});
   cases.push_back({20000, {0.7F, 0, 0.25F, 1.0F}, LogitFill::kEqual, 1});
   cases.push_back({9000, {1.0F, 4500}, LogitFill::kNeighbours, 3});
@@ -79,7 +79,6 @@ inline std::vector<float> logits_of(const DrawCase& c) {
   return logits;
 }
 
-// One drawn token per row, with the row's settings and uniform number.
 inline std::vector<int32_t> drawn_from(Backend& backend, const std::vector<float>& logits,
                                        const std::vector<Sampling>& how, const std::vector<double>& uniforms,
                                        int64_t gap = 0) {
@@ -92,7 +91,7 @@ inline std::vector<int32_t> drawn_from(Backend& backend, const std::vector<float
   return ids;
 }
 
-// Expects the reference's token, or its neighbour if the uniform number is within 1e-9 of their border.
+// The reference's token, or its neighbour if the uniform number is within 1e-9 of their border.
 inline void check_draw(Backend& tested, Backend& reference, const DrawCase& c) {
   Rng rng(19);
   std::vector<double> uniforms = {0.0, 1 - 0x1p-53};
@@ -114,7 +113,7 @@ inline void check_draw(Backend& tested, Backend& reference, const DrawCase& c) {
   }
 }
 
-// Evenly spaced instead of random numbers: each token's count equals its probability to within one draw.
+// Uniform numbers are evenly spaced: counts equal probabilities to within one draw.
 inline void check_draw_distribution(Backend& backend) {
   constexpr int kDraws = 200;
   const std::vector<double> p = {0.05, 0.3, 0.0, 0.25, 0.4};
@@ -122,7 +121,7 @@ inline void check_draw_distribution(Backend& backend) {
   std::vector<double> uniforms;
   for (int i = 0; i < kDraws; ++i) {
     uniforms.push_back((i + 0.5) / kDraws);
-    for (double x : p) logits.push_back(static_cast<float>(std::log(x)));  // log(0) is -inf
+    for (double x : p) logits.push_back(static_cast<float>(std::log(x)));
   }
   std::vector<int> counts(p.size());
   for (int32_t id : drawn_from(backend, logits, std::vector(uniforms.size(), Sampling{1.0F}), uniforms))
@@ -157,15 +156,15 @@ inline void check_draw_oddities(Backend& backend) {
   // -0 and 0 are equal: the lower id wins.
   EXPECT_EQ(one({-0.0F, 0.0F}, {1.0F, 1}, 0.9), 0);
   EXPECT_EQ(one({0.0F, -0.0F}, {1.0F, 0, 0.5F}, 0.9), 0);
-  // Top-p ignores tokens that top-k cut: of 0.4, 0.3, 0.3 the first is 4/7 of the two that remain.
+  // Top-p ignores tokens cut by top-k: of 0.4, 0.3, 0.3 the first is 4/7 of the remaining two.
   const std::vector<float> three = {std::log(0.3F), std::log(0.4F), std::log(0.3F)};
   EXPECT_EQ(one(three, {1.0F, 2, 0.57F}, 0.99), 1);
   EXPECT_EQ(one(three, {1.0F, 2, 0.58F}, 0.99), 0);
   EXPECT_EQ(one(three, {1.0F, 0, 0.57F}, 0.99), 0);
 }
 
-// embed reads the drawn ids from device memory, in any order and next to other tokens: more rows than one
-// CUDA launch holds, some of them without a finite maximum.
+// embed reads drawn ids from device memory, in any order, mixed with other tokens: more rows than a CUDA
+// launch holds, some without a finite maximum.
 inline void check_embed_of_drawn(Backend& tested, Backend& reference) {
   constexpr int64_t kRows = 20, kCols = 33, kDim = 6;
   Rng rng(31);
@@ -180,7 +179,7 @@ inline void check_embed_of_drawn(Backend& tested, Backend& reference) {
       out(tested, kRows, kDim);
   std::vector<int32_t> order;
   for (size_t row = 0; row < kRows; ++row) order.push_back(drawn_token((row * 7 + 3) % kRows));
-  order[4] = 9;  // not a drawn token
+  order[4] = 9;
   for (const float temperature : {0.0F, 0.8F, 0.0F}) {
     const std::vector<Sampling> how(kRows, {.temperature = temperature});
     const std::vector<int32_t> expected = drawn_from(reference, values, how, uniforms);

@@ -82,7 +82,7 @@ inline std::vector<RouteCase> route_cases() {
   };
 }
 
-// Whether the compared routing values differ by more than f32 rounding.
+// Differences exceed f32 rounding.
 inline bool far_apart(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   for (size_t i = 1; i < values.size(); ++i) {
@@ -91,8 +91,8 @@ inline bool far_apart(std::vector<double> values) {
   return true;
 }
 
-// Logits of one token, and every token's bias. Without bias: shuffled, evenly spaced logits. With bias:
-// redrawn until the sums are far apart, also the sums of the two best per group.
+// Logits without bias are shuffled and evenly spaced; with bias they are redrawn until the sums are far
+// apart, also the sums of the two best per group.
 inline std::vector<float> apart_logits(const RouteCase& c, const std::vector<float>& bias, Rng& rng) {
   const auto n = static_cast<size_t>(c.n_experts), size = n / static_cast<size_t>(c.n_groups);
   std::vector<float> logits(n);
@@ -138,11 +138,10 @@ inline void check_route(Backend& tested, Backend& reference, const RouteCase& c,
   const auto [experts, weights] = run(tested);
   const auto [expected_experts, expected_weights] = run(reference);
   EXPECT_EQ(experts, expected_experts);
-  // exp(x) in f32 is as exact as x, which is up to 16 here: 2^-21. The rest is a few roundings.
+  // exp(x) in f32 is as exact as x <= 16: 2^-21. The rest is a few roundings.
   expect_close(weights, expected_weights, 0, 0x1p-20, "weights");
 }
 
-// Chosen experts of one token, and their weights.
 inline std::pair<std::vector<int32_t>, std::vector<float>> route_one(Backend& backend,
                                                                      const std::vector<float>& logits,
                                                                      const RouteCase& c,
@@ -154,7 +153,6 @@ inline std::pair<std::vector<int32_t>, std::vector<float>> route_one(Backend& ba
   return {routed.experts(), routed.weights()};
 }
 
-// The first of equal values wins.
 inline void check_route_ties(Backend& tested) {
   using Ids = std::vector<int32_t>;
   const auto experts = [&](const std::vector<float>& logits, const RouteCase& router,
@@ -164,12 +162,12 @@ inline void check_route_ties(Backend& tested) {
   for (const bool sigmoid : {false, true}) {
     EXPECT_EQ(experts(std::vector<float>(70, 0.25F), {.n_chosen = 4, .sigmoid = sigmoid}), (Ids{0, 1, 2, 3}));
     std::vector<float> pairs(70, -1.0F);
-    pairs[69] = pairs[33] = 2.0F;  // different lanes and warps
+    pairs[69] = pairs[33] = 2.0F;  // other lanes and warps
     pairs[5] = pairs[64] = 1.0F;
     EXPECT_EQ(experts(pairs, {.n_chosen = 5, .sigmoid = sigmoid}), (Ids{33, 69, 5, 64, 0}));
     EXPECT_EQ(experts({0.0F, -0.0F, 0.0F}, {.n_chosen = 2, .sigmoid = sigmoid}), (Ids{0, 1}));
     EXPECT_EQ(experts({-0.0F, 0.0F, -0.0F}, {.n_chosen = 2, .sigmoid = sigmoid}), (Ids{0, 1}));
-    // Groups {1, 3}, {3, 2}, {0, 3}: equal best values; the middle group wins by the sum of its two best.
+    // Groups {1, 3}, {3, 2}, {0, 3}: equal best values; the middle group wins by the sum of two.
     const std::vector<float> groups = {1, 3, 3, 2, 0, 3};
     const RouteCase router{.n_chosen = 3, .sigmoid = sigmoid, .n_groups = 3, .kept_groups = 2};
     EXPECT_EQ(experts(groups, router), (Ids{1, 2, 3}));
@@ -182,7 +180,6 @@ inline void check_route_ties(Backend& tested) {
   }
 }
 
-// Any logits choose n_chosen different experts.
 inline void check_route_oddities(Backend& tested) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
                   kInf = std::numeric_limits<float>::infinity();
@@ -213,7 +210,7 @@ inline void check_route_oddities(Backend& tested) {
         const std::set<int32_t> different(experts.begin(), experts.end());
         EXPECT_EQ(different.size(), experts.size()) << r;
         EXPECT_TRUE(*different.begin() >= 0 && *different.rbegin() < 64) << r;
-        // NaN from a broken model must show, and nothing may overflow unnecessarily.
+        // NaN must show, and nothing may overflow unnecessarily.
         if (router.sigmoid || bias) continue;
         EXPECT_EQ(std::isnan(weights[0]), r <= 4) << r;
         if (r >= 5) {
@@ -227,7 +224,7 @@ inline void check_route_oddities(Backend& tested) {
 
 struct ExpertShape {
   int64_t tokens, n_experts, n_chosen, n, k;
-  bool shared = true;  // one row of x per token; otherwise one per choice
+  bool shared = true;  // one row of x per token, else per choice
   int64_t gap = 0;
 };
 
@@ -244,14 +241,13 @@ inline std::vector<ExpertShape> expert_shapes() {
       {31, 7, 3, 19, 130},
       {31, 7, 3, 130, 19, false},
       {70, 5, 2, 24, 72, true, 8},
-      {1, 300, 40, 5, 8},   // more experts than one launch has pointers,
-      {10, 300, 40, 5, 8},  // and fewer experts than rows
+      {1, 300, 40, 5, 8},   // more experts than a launch has pointers
+      {10, 300, 40, 5, 8},  // fewer experts than rows
       {3, 16, 4, 96, 1032},
   };
 }
 
-// One product: host values, and its run on a backend. Low experts are chosen more often: some experts have
-// many rows, some none.
+// Low experts are chosen more often: some have many rows, some none.
 struct ExpertProblem {
   DType weights, compute;
   ExpertShape shape;
@@ -307,9 +303,8 @@ struct ExpertProblem {
     return out.values();
   }
 
-  // As in linear_cases.h: eight standard deviations of f32 accumulation. Quantized: a group's exact sum, its
-  // scale and its contribution are rounded, which is less; values differ from w by at most half a step of 1/8
-  // of the largest.
+  // Eight standard deviations of f32 accumulation, as in linear_cases.h. Quantized: a group's sum is exact;
+  // values differ from w by at most half a step of 1/8 of the largest.
   double tolerance(int64_t row, int64_t o) const {
     const float* const rows = x.data() + x_row(row) * shape.k;
     const float* const weight = w.data() + (chosen[static_cast<size_t>(row)] * shape.n + o) * shape.k;
@@ -337,7 +332,6 @@ inline void check_grouped_linear(Backend& tested, Backend& reference, DType weig
   }
 }
 
-// Each expert's bias row is added to its product.
 inline void check_grouped_biases(Backend& tested, DType weights, DType compute) {
   for (const ExpertShape& s : {ExpertShape{3, 5, 2, 17, 40}, {60, 3, 2, 33, 64, false}, {1, 300, 40, 5, 8}}) {
     ExpertProblem problem(weights, compute, s);
@@ -384,7 +378,7 @@ inline void check_combine(Backend& tested, Backend& reference, const CombineCase
     backend.combine_experts(rows.view(), routed.view(), add, out.view());
     return out.values();
   };
-  // Products of normals: n_chosen roundings of a sum of size sqrt(n_chosen).
+  // n_chosen roundings of a sum of size sqrt(n_chosen).
   const double tolerance = 8 * 0x1p-24 * static_cast<double>(c.n_chosen + 1);
   expect_close(run(tested), run(reference), tolerance, 0, add ? "added" : "alone");
 }

@@ -21,8 +21,8 @@ inline std::vector<float> run_grouped_form(Backend& backend, const WeightFormat&
   return out.values();
 }
 
-// Few and many rows per expert, more experts than rows and fewer; more inputs than warps prefetch.
-// more: error bound relative to f32 sums.
+// Few and many rows per expert, more and fewer experts than rows, more inputs than warps prefetch. more:
+// error bound relative to f32 sums.
 inline void check_grouped_forms(Backend& tested, Backend& reference, const WeightFormat& form,
                                 double more = 1) {
   for (const ExpertShape& s : {ExpertShape{1, 1, 1, 1, 1},

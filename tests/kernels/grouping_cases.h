@@ -10,7 +10,7 @@
 #include "kernels/quant.h"
 #include "tests/kernels/tensors.h"
 
-// Quantized weights of every published format, with random values and scales.
+// Random quantized weights of every published format.
 namespace lariat::test {
 
 struct FormCase {
@@ -51,8 +51,8 @@ inline std::vector<FormCase> form_cases() {
           {"FP4", {q4, {Code::kFp4, kF32, true, 64}}}};
 }
 
-// Quantized values and scales of a row depend on its number only; weights lie in [-3, 3]. ends: every value
-// is the smallest or largest of its range.
+// A row depends on its number only; weights lie in [-3, 3]. ends: only the smallest and largest quantized
+// values.
 inline HostWeight random_codes(const WeightFormat& form, int64_t rows, int64_t cols, uint64_t seed = 1,
                                bool ends = false) {
   return {form, rows, cols, [=](int64_t row, const CodeRow& to) {
@@ -105,7 +105,7 @@ inline std::vector<uint8_t> bytes_of(const Matrix& m) {
   return {data, data + stored_bytes(m)};
 }
 
-// Error of f32 accumulation (LinearProblem::tolerance) with weights of at most 3.
+// LinearProblem::tolerance with weights of at most 3.
 inline double sum_tolerance(const float* x, int64_t count) {
   double magnitude = 0;
   for (int64_t i = 0; i < count; ++i) magnitude += 3 * std::abs(static_cast<double>(x[i]));

@@ -40,10 +40,9 @@ TEST_P(FormLayout, EveryWeightAndScaleHasItsOwnBits) {
   }
   EXPECT_LE(*std::max_element(taken.begin(), taken.end()), 1);
   const auto unused = std::count(taken.begin(), taken.end(), 0);
-  EXPECT_LT(unused, 2 * 64 * layout.tiles() * layout.blocks());  // padding of a block's scales
+  EXPECT_LT(unused, 2 * 64 * layout.tiles() * layout.blocks());  // scale padding
 }
 
-// Both dequantizations agree, and so do all writers of the layout.
 TEST_P(FormLayout, HoldsTheOriginalValues) {
   CpuBackend cpu(2);
   ReferenceBackend reference;
@@ -149,7 +148,7 @@ TEST_P(FormMatmul, HasTheBitsOfARowAlone) {
 }
 
 TEST_P(FormMatmul, GroupedLinearMatchesReference) {
-  // Float values in many rows are multiplied in bf16 on AMX: 2^-9 each for x and w.
+  // AMX multiplies many float rows in bf16: 2^-9 each for x and w.
   const double tiles = !integers() && cpu::has_amx_bf16() ? 0x1p-8 / (8 * 0x1p-24) : 1;
   check_grouped_forms(cpu_, reference_, param().form, tiles);
 }
@@ -178,7 +177,7 @@ TEST(FormMatmul, BlocksOfDifferentFormatsEqualSeparateProducts) {
   }
 }
 
-// Every kernel of this processor, any number of rows, values and inputs at the overflow limits.
+// Every kernel of this processor, at the overflow limits.
 TEST(FormKernels, AllGiveTheSameBits) {
   CpuBackend cpu(1);
   const int64_t n = 128, k = 450;
@@ -209,8 +208,8 @@ TEST(FormKernels, AllGiveTheSameBits) {
           }
           const std::string what =
               std::string(c.name) + (ends ? " ends, " : ", ") + std::to_string(m) + " rows";
-          // AVX2 adds a group under nested scales as one integer, other kernels add each part as a float: the
-          // sums of some twenty floats round differently.
+          // AVX2 adds a group under nested scales as one integer, others each part as a float: sums of some
+          // twenty floats round differently.
           if (kernel == cpu::quant_dot_avx2 && c.form.grouping.scales == ScaleType::kNested) {
             double largest = 0;
             for (const float value : plain.values()) largest = std::max(largest, std::abs(double{value}));

@@ -11,7 +11,6 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity(), kMost = std::numeric_limits<float>::max();
 
-// scale * integers
 std::vector<float> round_trip(const std::vector<float>& x) {
   std::vector<int8_t> integers(x.size());
   const float scale = quantize_value(x.data(), static_cast<int64_t>(x.size()), integers.data());

@@ -25,11 +25,10 @@ struct LinearShape {
   int64_t m, n, k;
 };
 
-// One product: host values, and its run on a backend.
 struct LinearProblem {
   LinearCase dtypes;
   LinearShape shape;
-  std::vector<float> x, w, bias;  // bias: empty for none
+  std::vector<float> x, w, bias;
 
   LinearProblem(const LinearCase& c, const LinearShape& s, bool with_bias, uint64_t seed = 21)
       : dtypes(c), shape(s) {
@@ -37,17 +36,16 @@ struct LinearProblem {
     x = rng.normals(s.m * s.k);
     w = rng.normals(s.n * s.k);
     if (with_bias) bias = rng.normals(s.n);
-    // Rounds to representable values, so that the host knows the operands.
+    // Representable values: the host knows the operands.
     for (float& value : bias) value = round_to_bf16(value);
     for (float& value : w) value = rounded_to(c.weights, value);
   }
 
-  // Rows [first, first + count) of the product.
   std::vector<float> run(Backend& backend, int64_t first, int64_t count, int64_t gap = 0) const {
     const auto begin = x.begin() + first * shape.k;
     const Tensor rows(backend, {begin, begin + count * shape.k}, count, shape.k, DType::kF32, gap);
     const bool quantized = is_quantized(dtypes.weights);
-    ReferenceBackend host;  // loads the weights
+    ReferenceBackend host;
     const Tensor weights(quantized ? host : backend, w, shape.n, shape.k,
                          quantized ? DType::kF32 : dtypes.weights, gap);
     const Loaded loaded = quantized || backend.traits().copies_bf16
@@ -61,11 +59,10 @@ struct LinearProblem {
   std::vector<float> run(Backend& backend, int64_t gap = 0) const { return run(backend, 0, shape.m, gap); }
 
   // Error of f32 accumulation. Each of the k additions rounds its partial sum s_j by at most u |s_j|, u =
-  // 2^-24. For values of random sign |s_j| ~ sqrt(j) and roundings are independent: the error is about u k /
-  // sqrt(2), while S = sum |x_i w_i| is about 0.64 k. So one standard deviation is about u S for any
-  // grouping. 8 u S is never exceeded by chance, and is a hundred times less than one wrong rounding to bf16
-  // (2^-9 per product). Quantized: a group's exact sum, scale and contribution are rounded, which is less;
-  // values differ from w by at most half a step of 1/8 of the largest.
+  // 2^-24. For random signs |s_j| ~ sqrt(j) and roundings are independent: the error is about u k / sqrt(2),
+  // while S = sum |x_i w_i| is about 0.64 k. So a standard deviation is about u S for any grouping. Chance
+  // does not reach 8 u S, a hundredth of one wrong rounding to bf16 (2^-9 per product). Quantized: a group's
+  // sum is exact; values differ from w by at most half a step of 1/8 of the largest.
   double tolerance(int64_t row, int64_t o) const {
     const double step = is_quantized(dtypes.weights) ? 0.3 : 0;
     double magnitude = bias.empty() ? 0 : std::abs(bias[static_cast<size_t>(o)]);
@@ -76,8 +73,8 @@ struct LinearProblem {
     return 8 * 0x1p-24 * magnitude;
   }
 
-  // Largest difference from the reference in units of the tolerance. For large products the reference
-  // computes only some rows, including the first and last.
+  // Error in units of the tolerance. The reference computes some rows of large products, also the first and
+  // last.
   double worst_error(Backend& reference, const std::vector<float>& actual) const {
     const auto [m, n, k] = shape;
     const bool large = m * n * k > 1000000;
@@ -95,7 +92,6 @@ struct LinearProblem {
     return worst;
   }
 
-  // The same product with dequantized bf16 weights.
   LinearProblem in_bf16() const {
     ReferenceBackend host;
     LinearProblem problem = *this;
@@ -108,7 +104,7 @@ struct LinearProblem {
   }
 };
 
-// More than most_integers rows of quantized weights: equals the product with dequantized bf16 weights.
+// Products of more than most_integers rows use the weights' bf16 values.
 inline void check_linear(Backend& tested, Backend& reference, const LinearCase& c, const LinearShape& shape,
                          int64_t gap = 0, bool with_bias = false,
                          int64_t most_integers = std::numeric_limits<int64_t>::max()) {
@@ -119,7 +115,7 @@ inline void check_linear(Backend& tested, Backend& reference, const LinearCase& 
       << gap;
 }
 
-// Odd, tiny and unaligned sizes, sizes around vector and block widths, and sizes of real models.
+// Odd, tiny and unaligned sizes, sizes around vector and block widths, and of real models.
 inline void check_linear_shapes(Backend& tested, Backend& reference, const LinearCase& c,
                                 int64_t most_integers = 130) {
   constexpr int64_t kSizes[][2] = {{1, 1},     {1, 257},   {3, 1},     {3, 31},    {31, 3},    {16, 32},
@@ -141,7 +137,7 @@ inline void check_linear_strides_and_bias(Backend& tested, Backend& reference, c
   }
 }
 
-// Chunked prefill equals one shot up to rounding; single rows equal the same rows in any small batch.
+// Chunks equal one shot up to rounding; single rows equal rows of any small batch.
 inline void check_linear_splits(Backend& tested, const LinearCase& c) {
   const LinearProblem problem(c, {66, 172, 512}, false);
   const std::vector<float> whole = problem.run(tested);
@@ -167,9 +163,9 @@ inline void check_linear_nan(Backend& tested, const LinearCase& c) {
 
 struct EpilogueCase {
   Epilogue::Kind kind;
-  std::vector<DType> weights;  // per block
+  std::vector<DType> weights;
   DType compute = DType::kF32;
-  DType stored = DType::kF32;  // dtype of inputs, and of gated unit and norm outputs
+  DType stored = DType::kF32;  // inputs, and outputs of gated unit and norm
   Activation activation = Activation::kSilu;
   bool bias = false;
 };
@@ -181,7 +177,7 @@ inline void PrintTo(const EpilogueCase& c, std::ostream* out) {
        << ", activation " << static_cast<int>(c.activation) << (c.bias ? ", bias" : "");
 }
 
-// stored: dtypes in which a backend may store bf16 inputs.
+// Dtypes in which a backend may store bf16 inputs.
 inline std::vector<EpilogueCase> epilogue_cases(std::initializer_list<DType> all_stored) {
   using Kind = Epilogue::Kind;
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16, q8 = DType::kQ8, q4 = DType::kQ4;
@@ -216,8 +212,7 @@ struct EpilogueShape {
   int64_t tokens, cols, rows, gap = 0;
 };
 
-// Operands of one linear in backend memory. (Seeds are far apart: neighbouring seeds give shifted copies of
-// the same numbers.)
+// Seeds are far apart: neighbouring seeds give shifted copies of the same numbers.
 class EpilogueRun {
  public:
   EpilogueRun(Backend& backend, const EpilogueCase& c, const EpilogueShape& s)
@@ -285,9 +280,9 @@ class EpilogueRun {
   std::vector<Tensor> floats_, biases_;
 };
 
-// `sum` bounds a product's error, as in LinearProblem::tolerance (a normal times a value of 0.2). Activations
-// are at most 1.13 steep; a few f32 units cover exp and erf. A bf16 out may round the products (half a unit
-// of 8 bits) and rounds the result.
+// `sum`: a product's error (LinearProblem::tolerance, a normal times 0.2). Activations are at most 1.13
+// steep; a few f32 units cover exp and erf. A bf16 out rounds the result and may round the products (half a
+// unit of 8 bits).
 inline double gated_bound(double sum, double gate, double up, double activated, bool bf16) {
   const double half = bf16 ? half_ulp(DType::kBF16) : 0;
   const double of_gate = half * (std::abs(gate) + sum) + sum, of_up = half * (std::abs(up) + sum) + sum;

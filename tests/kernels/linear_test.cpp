@@ -19,7 +19,7 @@ std::vector<LinearCase> all_linear_cases() {
   return cases;
 }
 
-// Threads split the rows of w, never a sum: bitwise identical.
+// Threads split the rows of w, never a sum.
 TEST(CpuLinear, ThreadsDoNotChangeABit) {
   CpuBackend one(1), two(2), five(5);
   for (const LinearCase& c : all_linear_cases()) {
@@ -32,8 +32,8 @@ TEST(CpuLinear, ThreadsDoNotChangeABit) {
   }
 }
 
-// Decoding is bitwise identical to small batches, and chunks up to a row count to the whole prompt; beyond
-// that count, to other large chunks. 3073 columns are summed in several blocks.
+// Rows equal single rows up to a row count, and other large chunks beyond it. 3073 columns are summed in
+// several blocks.
 TEST(CpuLinear, RowsHaveTheBitsOfOneUpToSoMany) {
   CpuBackend cpu(2);
   for (const LinearCase& c : all_linear_cases()) {
@@ -65,11 +65,10 @@ TEST(CpuLinear, MoreRowsThanOneBlock) {
   check_linear(cpu, reference, {DType::kF16, DType::kF32}, {1100, 13, 70});
 }
 
-// Epilogues. Inputs are f32 on a CPU.
 using LinearEpilogue = CpuOp<EpilogueCase>;
 TEST_P(LinearEpilogue, MatchesReference) {
   for (const int64_t tokens : {1, 3, 8, 9, 40}) {
-    // Many rows of quantized weights may be a bf16 product, with the epilogue cases of bf16.
+    // Many rows of quantized weights may be a bf16 product, as in the bf16 cases.
     if (std::ranges::any_of(param().weights,
                             [&](DType w) { return is_quantized(w) && tokens > linear_rows_alike(true); }))
       continue;
@@ -80,7 +79,6 @@ TEST_P(LinearEpilogue, MatchesReference) {
 }
 LARIAT_ON_CPU(LinearEpilogue, epilogue_cases({DType::kF32}));
 
-// Blocks of one or several dtypes in one weight: bitwise identical to separate products.
 TEST(CpuBlocks, EqualSeparateProductsBitwise) {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16, q8 = DType::kQ8, q4 = DType::kQ4;
   for (const std::vector<DType>& dtypes : {std::vector<DType>{f32, f32, f32},
@@ -120,7 +118,7 @@ TEST(CpuBlocks, EqualSeparateProductsBitwise) {
   }
 }
 
-// Many rows use the blocked kernel for every dtype: prefill never runs at decode speed.
+// Prefill never runs at decode speed.
 TEST(CpuBlocks, ManyRowsAreMultipliedInBlocks) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8, DType::kQ4}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {

@@ -1,7 +1,6 @@
 #pragma once
 
-// Test cases of every op as functions of a tested Backend and a ReferenceBackend, for each table entry
-// (row_cases(), rope_table_cases(), ...).
+// Tables of cases of every op (row_cases(), ...) and their checks of a tested Backend vs a ReferenceBackend.
 #include "tests/kernels/attention_cases.h"
 #include "tests/kernels/draw_cases.h"
 #include "tests/kernels/experts_cases.h"

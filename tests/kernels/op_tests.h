@@ -3,20 +3,19 @@
 
 #include "tests/kernels/op_cases.h"
 
-// One table of checks of every op, for every backend; for products and attention only some laws.
+// Checks of every op, for every backend; for products and attention only some laws.
 namespace lariat::test {
 
 struct OpTest {
   std::string name;
   std::function<void(Backend& tested, Backend& reference)> run;
-  bool law = false;  // also holds for the reference itself
+  bool law = false;  // holds for the reference too
 };
 
 inline void PrintTo(const OpTest& test, std::ostream* out) { *out << test.name; }
 
 class OpTests {
  public:
-  // check(tested, reference, case) for each case of a table.
   template <class Case, class Check>
   void add_cases(const std::string& op, const std::vector<Case>& cases, const Check& check,
                  bool law = false) {
@@ -62,7 +61,7 @@ inline std::vector<OpTest> op_tests() {
       for (float scale : {1.0F, 0.22F}) check_add_norm(tested, reference, c, kind, scale);
     }
   });
-  // Activations as large as in some models' residual streams, and tiny ones where eps dominates.
+  // Activations as large as some residual streams, or so tiny that eps dominates.
   all.add_cases("NormSizes", one_size, [](Backend& tested, Backend& reference, const RowCase& c) {
     for (NormKind kind : kNormKinds) {
       for (float scale : {1e-8F, 1e12F}) check_norm(tested, reference, c, kind, scale);
@@ -87,7 +86,7 @@ inline std::vector<OpTest> op_tests() {
   });
   all.add_cases("TokenNllSizes", one_size, [](Backend& tested, Backend& reference, const RowCase& c) {
     for (float scale : {0.0F, 1e-3F, 30.0F}) check_token_nll(tested, reference, c, scale);
-    check_token_nll(tested, reference, {300, 11, DType::kF32, 0});  // more rows than one launch
+    check_token_nll(tested, reference, {300, 11, DType::kF32, 0});  // more rows than a launch
   });
   all.add_law("TokenNllOddities", check_token_nll_oddities);
   all.add_cases("Draw", draw_cases(), check_draw);

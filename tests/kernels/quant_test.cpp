@@ -16,7 +16,7 @@ namespace {
 
 constexpr DType kTypes[] = {DType::kQ8, DType::kQ4};
 
-// Normal weights, mixed with every special value of a checkpoint.
+// Normals, mixed with every special value.
 std::vector<float> weights(int64_t rows, int64_t cols, bool strange, uint64_t seed = 5) {
   std::vector<float> w = Rng(seed).normals(rows * cols, 0.02F);
   if (!strange) return w;
@@ -71,14 +71,14 @@ TEST(Quantize, Q8IsWithinHalfAStep) {
       float largest = 0;
       for (int64_t i = c / 32 * 32; i < std::min(c / 32 * 32 + 32, cols); ++i)
         largest = std::max(largest, std::abs(w[static_cast<size_t>(r * cols + i)]));
-      // a step is at most 1/127 of the largest, rounded up to 8 bits of mantissa
+      // a step is at most 1/127 of the largest, rounded up to 8 bits
       const double half_step = largest / 127 * (1 + 0x1p-7) / 2 * (1 + 1e-6);
       EXPECT_LE(std::abs(dequantized(q.matrix, r, c) - w[static_cast<size_t>(r * cols + c)]), half_step);
     }
   }
 }
 
-// The largest weight is one end of the scale; the other end is one step short and clips by up to a step.
+// The largest weight is one end of the scale; the other end is a step short and clips by up to a step.
 TEST(Quantize, Q4IsWithinHalfAStepExceptAtTheShortEnd) {
   CpuBackend cpu(1);
   const int64_t rows = 64, cols = 256;
@@ -125,7 +125,7 @@ TEST_P(QuantMatmul, NanReachesOnlyItsRowAndColumn) {
 }
 LARIAT_ON_CPU(QuantMatmul, kTypes);
 
-// Every instruction set of this processor, down to none.
+// Every instruction set of this processor.
 class QuantDot : public testing::TestWithParam<int64_t> {
  protected:
   static void use(int64_t targets) {
@@ -137,7 +137,7 @@ class QuantDot : public testing::TestWithParam<int64_t> {
 
 using QuantKernel = void (*)(const cpu::QuantTask&);
 
-// Kernels of this processor, the default first.
+// The default comes first.
 std::vector<QuantKernel> kernels_here() {
   std::vector<QuantKernel> kernels{cpu::quant_dot};
   if (cpu::has_avx2()) kernels.insert(kernels.begin(), cpu::quant_dot_avx2);
@@ -147,7 +147,6 @@ std::vector<QuantKernel> kernels_here() {
 
 constexpr int64_t kDotRows = 6, kDotInputs = 230, kDotOutputs = 40;
 
-// 6 x 230 inputs times 40 outputs by one kernel, quantized by the current instruction set.
 std::vector<float> by_kernel(DType dtype, QuantKernel kernel, const std::vector<float>& inputs,
                              const std::vector<float>& w_values) {
   CpuBackend cpu(1);
@@ -180,7 +179,7 @@ TEST_P(QuantDot, GivesTheSameResult) {
 INSTANTIATE_TEST_SUITE_P(Targets, QuantDot, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
                          [](const auto& test) { return std::string(hwy::TargetName(test.param)); });
 
-// Overflow test of pair and group sums: largest integers with equal and alternating signs.
+// Pair and group sums of the largest integers must not overflow, with equal and alternating signs.
 TEST(QuantKernels, AllGiveTheSameBitsAtTheEndsOfTheirIntegers) {
   const auto ends = [](int64_t count, int64_t period) {
     std::vector<float> values(static_cast<size_t>(count));
@@ -201,7 +200,6 @@ TEST(QuantKernels, AllGiveTheSameBitsAtTheEndsOfTheirIntegers) {
   }
 }
 
-// One, two and more rows of x, and four output tiles: bitwise identical to one row and one tile.
 TEST(QuantKernels, AllGiveTheSameBitsForAnyRowsAndTiles) {
   CpuBackend cpu(1);
   const int64_t n = 120, k = 330;

@@ -11,7 +11,7 @@ struct RerotateCase {
   DType k_dtype = DType::kF16;
   bool multi_axis = false;  // M-RoPE
   bool moved = false;       // to other positions
-  float scale = 1.0F;       // of the keys, which saturate at 65504
+  float scale = 1.0F;       // keys saturate at 65504
 };
 
 inline void PrintTo(const RerotateCase& c, std::ostream* out) {
@@ -40,7 +40,7 @@ inline std::vector<RerotateCase> rerotate_cases() {
   return cases;
 }
 
-// Frequency change of dynamic NTK from scale 1 to 2: most pairs, by different amounts.
+// Dynamic NTK from scale 1 to 2 changes most pairs, by different amounts.
 inline std::vector<double> frequency_change(int64_t rotary_dim) {
   const std::vector<double> before = frequencies(rotary_dim), after = frequencies(rotary_dim, 20221.0);
   std::vector<double> delta;
@@ -68,11 +68,11 @@ inline void check_rerotate_keys(Backend& tested, Backend& reference, const Rerot
     }
     const std::vector<double> before = frequencies(c.rotary_dim);
     std::vector<double> after = frequencies(c.rotary_dim, 20221.0);
-    for (double& f : after) f *= 0.75;  // including the first pair
+    for (double& f : after) f *= 0.75;
     const std::vector<double> positions = axis_positions(0, c.n_positions);
     const std::vector<uint8_t> axes = axes_of(before.size(), c.interleaved);
     std::vector<void*> pages(cache.pages(), cache.pages() + capacity / kKvPage + 1);
-    if (c.n_positions > 2 * kKvPage) pages[1] = nullptr;  // skipped
+    if (c.n_positions > 2 * kKvPage) pages[1] = nullptr;
     KeyRotation rotation{pages.data(), c.n_positions, {before}, {after}};
     if (c.multi_axis) rotation.from.positions = positions, rotation.axes = axes;
     std::vector<double> moved(static_cast<size_t>(c.multi_axis ? 3 * c.n_positions : c.n_positions));
@@ -98,7 +98,7 @@ inline void check_rerotate_keys(Backend& tested, Backend& reference, const Rerot
   }
 }
 
-// f32 keys of one head at `position`, written by qkv_to_cache with the angles of `angle_position`.
+// f32 key of one head, written by qkv_to_cache with the angles of `angle_position`.
 inline std::vector<float> rotated_key(Backend& backend, Cache& cache, const std::vector<float>& key,
                                       int64_t position, int64_t angle_position,
                                       const std::vector<double>& inv_freq, bool interleaved) {
@@ -112,7 +112,7 @@ inline std::vector<float> rotated_key(Backend& backend, Cache& cache, const std:
   return {keys.end() - head_dim, keys.end()};
 }
 
-// Rotation by p + 100, then by -67, equals rotation by p + 33: both ops agree on directions and pairing.
+// Rotation by p + 100, then -67, is p + 33: both ops agree on directions and pairing.
 inline void check_composition(Backend& backend, bool interleaved, int64_t rotary_dim) {
   const int64_t head_dim = 64;
   const std::vector<double> inv_freq = frequencies(rotary_dim);
@@ -127,7 +127,7 @@ inline void check_composition(Backend& backend, bool interleaved, int64_t rotary
     rerotate(backend, cache, position + 1, delta, interleaved);
     std::vector<float> keys = cache.keys(position + 1);
     expect_close({keys.end() - head_dim, keys.end()}, expected, 1e-6, 0, "R(-67) R(p + 100)");
-    // Then to other frequencies, at 5.
+    // Rotates to other frequencies, at position 5.
     const std::vector<double> other = frequencies(rotary_dim, 700.0);
     const std::vector<double> from(static_cast<size_t>(position + 1), static_cast<double>(position + 33));
     const std::vector<double> to(from.size(), 5.0);
@@ -139,14 +139,13 @@ inline void check_composition(Backend& backend, bool interleaved, int64_t rotary
   }
 }
 
-// One value at the f16 maximum counts once.
 inline void check_one_saturated_key(Backend& backend) {
   Cache cache(backend, 1, 1, 2, DType::kF16, DType::kF16);
   cache.set_keys({65504.0F, 0.0F});
   EXPECT_EQ(saturated_by(backend, [&] { rerotate(backend, cache, 1, {0.5}, false); }).keys, 1);
 }
 
-// Twenty steps forth and back keep all norms and restore the keys (f32: one rounding per step).
+// Twenty steps forth and back keep norms and restore keys (f32: one rounding per step).
 inline void check_isometry(Backend& backend, bool interleaved) {
   const int64_t head_dim = 64, count = 600;
   Cache cache(backend, count, 2, head_dim, DType::kF32, DType::kF32);

@@ -5,7 +5,7 @@
 
 namespace lariat::test {
 
-// --- rope_table: against 80-bit arithmetic ------------------------------------------------------------
+// --- rope_table vs 80-bit arithmetic ---
 
 struct RopeTableCase {
   int64_t first_position, count, rotary_dim;
@@ -29,8 +29,8 @@ inline std::vector<RopeTableCase> rope_table_cases() {
   return cases;
 }
 
-// The angle is a double product: its error of 2^-33 at position 2^20 is negligible next to the f32 rounding
-// of cos and sin (2^-25 below 1).
+// The angle is a double product: 2^-33 at position 2^20 is negligible vs the f32 rounding of cos and sin
+// (2^-25).
 inline void check_rope_table(Backend& backend, const RopeTableCase& c) {
   const std::vector<double> inv_freq = frequencies(c.rotary_dim, c.theta);
   const Rope rope(backend, c.first_position, c.count, inv_freq, false);
@@ -48,7 +48,6 @@ inline void check_rope_table(Backend& backend, const RopeTableCase& c) {
   EXPECT_LE(worst, 0x1p-25 + 1e-9);
 }
 
-// Any split gives bitwise identical rows.
 inline void check_rope_table_split(Backend& backend) {
   const std::vector<double> inv_freq = frequencies(80);
   const int64_t first = 1000, count = 530;
@@ -59,7 +58,7 @@ inline void check_rope_table_split(Backend& backend) {
   }
 }
 
-// M-RoPE positions for tokens [first, first + count): a text, an image of 5 x 7 patches, and so on.
+// M-RoPE positions: text, an image of 5 x 7 patches, and so on.
 inline std::vector<double> axis_positions(int64_t first, int64_t count) {
   std::vector<double> positions;
   for (int64_t p = first; p < first + count; ++p) {
@@ -72,7 +71,7 @@ inline std::vector<double> axis_positions(int64_t first, int64_t count) {
   return positions;
 }
 
-// Axis of each pair: sections as in Qwen2-VL, or interleaved as in Qwen3-VL.
+// Sections as in Qwen2-VL, or interleaved as in Qwen3-VL.
 inline std::vector<uint8_t> axes_of(size_t pairs, bool in_turn) {
   std::vector<uint8_t> axes;
   for (size_t j = 0; j < pairs; ++j) {
@@ -81,8 +80,7 @@ inline std::vector<uint8_t> axes_of(size_t pairs, bool in_turn) {
   return axes;
 }
 
-// M-RoPE vs 80-bit arithmetic, with query factors, next to a sequence without M-RoPE and one with explicit
-// positions.
+// A step with M-RoPE and query factors, a sequence without M-RoPE and one with explicit positions.
 inline void check_rope_table_axes(Backend& backend) {
   const std::vector<double> inv_freq = frequencies(96);
   const size_t pairs = inv_freq.size();
@@ -121,9 +119,9 @@ struct QkvCase {
   bool interleaved = false, bias = false, norm = false;
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
   float scale = 1.0F;   // of k and v
-  bool latent = false;  // one row is key and value; no v
+  bool latent = false;  // one row is key and value
   float clip = 0.0F;
-  bool second = false;  // keys are stored twice
+  bool second = false;  // stored twice
 };
 
 inline void PrintTo(const QkvCase& c, std::ostream* out) {
@@ -140,9 +138,9 @@ inline std::vector<QkvCase> qkv_cases() {
     cases.push_back({1, 0, 1, 1, 8, 8, interleaved});
     cases.push_back({3, 254, 4, 2, 64, 64, interleaved, true, false, DType::kF32, DType::kF32});
     cases.push_back({300, 100, 6, 2, 128, 128, interleaved, false, true, DType::kF16, DType::kBF16});
-    cases.push_back({5, 511, 3, 3, 80, 20, interleaved, true, true, DType::kBF16, DType::kF16});  // partial
+    cases.push_back({5, 511, 3, 3, 80, 20, interleaved, true, true, DType::kBF16, DType::kF16});
     cases.push_back({2, 8191, 2, 1, 256, 64, interleaved, true, true});
-    cases.push_back({3, 255, 4, 2, 64, 0, interleaved, true, true});  // no RoPE
+    cases.push_back({3, 255, 4, 2, 64, 0, interleaved, true, true});
     cases.push_back({7, 30, 5, 1, 34, 34, interleaved, true, true, DType::kF32, DType::kBF16});
     cases.push_back({4, 9, 2, 2, 10, 2, interleaved, false, true, DType::kBF16, DType::kBF16});
     cases.push_back({40, 0, 2, 2, 48, 48, interleaved, false, false, DType::kF16, DType::kF16, 1e-6F});
@@ -163,11 +161,10 @@ inline std::vector<QkvCase> qkv_cases() {
 
 struct QkvResult {
   std::vector<float> q, keys, second_keys, values;
-  std::vector<float> read;  // one KV head: elements [1, head_dim) of the step's keys, three times each
+  std::vector<float> read;  // one KV head: elements [1, head_dim) of keys, three times
   Saturation saturated;
 };
 
-// Returns the op's increment of backend.saturated().
 template <class Op>
 Saturation saturated_by(Backend& backend, const Op& op) {
   const Saturation before = backend.saturated();
@@ -227,7 +224,7 @@ inline QkvResult run_qkv(Backend& backend, const QkvCase& c) {
           read,       saturated};
 }
 
-// Clipping keeps NaN: Session's on_not_finite reports it.
+// Session's on_not_finite reports NaN.
 inline void check_clip_keeps_nan(Backend& backend) {
   const Tensor x(backend, {1.0F, std::nanf(""), -3.0F, 3.0F}, 1, 4);
   KvGeometry geometry;
@@ -247,8 +244,8 @@ inline void check_clip_keeps_nan(Backend& backend) {
 
 inline void check_qkv_to_cache(Backend& tested, Backend& reference, const QkvCase& c) {
   const QkvResult actual = run_qkv(tested, c), expected = run_qkv(reference, c);
-  expect_close(actual.q, expected.q, 1e-6, 2e-6, "q");  // absolute too: the bias may cancel
-  // Positions before first_position stay NaN on both sides.
+  expect_close(actual.q, expected.q, 1e-6, 2e-6, "q");  // absolute: the bias may cancel
+  // Positions before first_position stay NaN.
   const auto skip = c.first_position * c.n_kv_heads * c.head_dim;
   const auto written = [&](const std::vector<float>& x) {
     return std::vector<float>(x.begin() + skip, x.end());

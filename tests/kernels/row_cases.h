@@ -8,15 +8,15 @@ namespace lariat::test {
 
 struct RowCase {
   int64_t rows, cols;
-  DType dtype = DType::kF32;  // of the table or the weight
-  int64_t gap = 0;            // elements between rows
+  DType dtype = DType::kF32;  // table or weight
+  int64_t gap = 0;            // between rows
 };
 
 inline void PrintTo(const RowCase& c, std::ostream* out) {
   *out << c.rows << "x" << c.cols << " " << name_of(c.dtype) << " gap " << c.gap;
 }
 
-// Tiny, odd, around every vector length, and large enough for several threads.
+// Tiny, odd, around vector lengths, large enough for several threads.
 inline std::vector<RowCase> row_cases() {
   std::vector<RowCase> cases;
   for (int64_t cols : {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 129, 1000}) {
@@ -31,7 +31,7 @@ inline std::vector<RowCase> row_cases() {
   return cases;
 }
 
-// Exact: widening to f32 does not round, one product rounds once.
+// Widening to f32 does not round, one product rounds once.
 inline void check_embed(Backend& tested, Backend& reference, const RowCase& c, float scale = 1.0F) {
   Rng rng(11);
   const int64_t vocab = 97;
@@ -67,9 +67,9 @@ struct NormData {
         norm{weight.view(), kind.bias ? bias.view() : Matrix(), eps, kind.centred} {}
 };
 
-// The mean of squares sums positive terms: its relative error stays far below cols * 2^-24 with partial sums
-// per lane; half of it reaches the result. Centred values keep an error of 2^-24 of the largest value, and
-// the bias may cancel its operand: both errors are absolute, for values up to 4 times weights up to 4.
+// Squares have one sign: their mean's error stays far below cols * 2^-24 with partial sums per lane, and half
+// of it reaches the result. Centred values err by 2^-24 of the largest value, and the bias may cancel its
+// operand: both absolute, for values and weights up to 4.
 inline void expect_normed(const std::vector<float>& actual, const std::vector<float>& expected, NormKind kind,
                           const std::string& what) {
   expect_close(actual, expected, kind.centred || kind.bias ? 16 * 4 * 0x1p-24 : 0, 2e-6,
@@ -92,8 +92,7 @@ inline void check_norm(Backend& tested, Backend& reference, const RowCase& c, No
   expect_normed(run(tested, true), expected, kind, "norm in place");
 }
 
-// Means far beyond the spread: E[x^2] - E[x]^2 would lose every digit, and rounding the mean to f32 already
-// adds to the spread.
+// E[x^2] - E[x]^2 would lose every digit; a mean rounded to f32 adds to the spread.
 inline void check_norm_large_mean(Backend& tested, Backend& reference) {
   for (const RowCase& c : {RowCase{1, 3}, {2, 64}, {2, 515, DType::kBF16}, {3, 4097, DType::kF16, 3}}) {
     for (const float mean : {30.0F, -1e4F, 3e6F}) {
@@ -103,8 +102,7 @@ inline void check_norm_large_mean(Backend& tested, Backend& reference) {
   }
 }
 
-// The sum is one FMA, or a product and an addition with two roundings; scale 1 rounds once. The norm is
-// judged by its actual input.
+// The sum is one FMA or two roundings; scale 1 rounds once. The norm is judged by its actual input.
 inline void check_add_norm(Backend& tested, Backend& reference, const RowCase& c, NormKind kind,
                            float scale = 1.0F) {
   Rng rng(13);
@@ -137,10 +135,9 @@ inline void check_add_norm(Backend& tested, Backend& reference, const RowCase& c
   }
 }
 
-// exp within 2 ulp, addition, division, product: some 5 ulp. silu exponentiates the gate; tanh gelu
-// exponentiates a polynomial z with four roundings, coefficients included: exp(-z) moves by 4 * 2^-24 |z|,
-// and so does the result for z < 0. erf gelu has two exponentials and a ten-term polynomial: some 12 ulp,
-// however far down its tail. The absolute part covers results below f32's full precision.
+// silu: exp within 2 ulp, addition, division, product, some 5 ulp. tanh gelu exponentiates a polynomial z
+// with four roundings: exp(-z), and for z < 0 the result, moves by 4 * 2^-24 |z|. erf gelu: two exponentials
+// and a ten-term polynomial, some 12 ulp. The absolute part covers results below f32's full precision.
 inline double glu_tolerance(Activation activation, double gate, double expected) {
   const double gelu = 2 * std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
   const double z = activation == Activation::kClamped ? static_cast<double>(kClampedSlope) * gate : gelu;
@@ -175,7 +172,7 @@ inline void check_glu(Backend& tested, Backend& reference, const RowCase& c, flo
   check_glu_of(tested, reference, c, Activation::kClamped, Rng(16).normals(c.rows * c.cols, 5.0F), true);
 }
 
-// Gelu over the whole f32 range: both tails and their ends, around zero, and NaN.
+// The whole f32 range: both tails and their ends, around zero, NaN.
 inline void check_gelu_range(Backend& tested, Backend& reference) {
   std::vector<float> x = {0.0F,   -0.0F, 1e-30F, -1e-30F, 1e-5F, -1e-5F, 13.4F,
                           -13.4F, 30.0F, -30.0F, -1e4F,   1e30F, -1e30F, 3e38F};
@@ -189,7 +186,7 @@ inline void check_gelu_range(Backend& tested, Backend& reference) {
   expect_close(gate.values(), {inf, nan, 0.841344746F, nan, -0.158655254F}, 0, 7e-7, "gelu");
 }
 
-// 7 σ(1.702 7) (1 + 7) where both exceed their limits; the gate has no lower limit; NaN of either gives NaN.
+// 7 σ(1.702 7) (1 + 7) beyond both limits; the gate has no lower limit; NaN gives NaN.
 inline void check_clamped(Backend& tested) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), most = 55.99963F;
   const Tensor gate(tested, {9.0F, 7.0F, 9.0F, -1.0F, nan, 1.0F, -90.0F}, 1, 7);
@@ -199,7 +196,6 @@ inline void check_clamped(Backend& tested) {
                "clamped");
 }
 
-// Applies the epilogue to products equal to `values`.
 inline std::vector<float> soft_capped(Backend& backend, const std::vector<float>& values, float scale,
                                       float cap) {
   const auto n = static_cast<int64_t>(values.size());
@@ -208,9 +204,9 @@ inline std::vector<float> soft_capped(Backend& backend, const std::vector<float>
   return out.values();
 }
 
-// tanh(y) = 1 - 2 / (1 + exp(2 y)), in units of 2^-24. At y = 0: exp (2 ulp) adds 2, the sum 1, quotient,
-// difference and product half each; below 0 the exponential counts less and the sum up to 2. The bound is
-// absolute: a small y has no more digits.
+// tanh(y) = 1 - 2 / (1 + exp(2 y)), in units of 2^-24. At 0: exp (2 ulp) adds 2, the sum 1, quotient,
+// difference and product half each; below 0 the exponential counts less and the sum up to 2. Absolute: a
+// small y has no more digits.
 inline void check_soft_cap(Backend& tested, Backend& reference, const RowCase& c, float scale, float cap) {
   Rng rng(18);
   const std::vector<float> logits = rng.normals(c.rows * c.cols, 40.0F);
@@ -228,7 +224,7 @@ inline void check_soft_cap_oddities(Backend& backend) {
   expect_close(capped(row, 30.0F), bounded, 1e-5, 0, "with a cap");
   const std::vector<float> halved = {inf, -inf, nan, 1.5e38F, -1.5e38F, 5e5F, -5e5F, 0.0F, 5e-31F};
   expect_close(capped(row, 0.0F), halved, 0, 0, "without a cap");
-  for (size_t n : {5U, 64U, 200U}) {  // a NaN at any index of a vector, and only there
+  for (size_t n : {5U, 64U, 200U}) {
     for (size_t at = 0; at < n; ++at) {
       std::vector<float> values(n, 60.0F), expected(n, 30.0F * std::tanh(1.0F));
       values[at] = expected[at] = nan;
@@ -246,7 +242,7 @@ inline std::vector<double> nll_of(Backend& backend, const std::vector<float>& lo
   return nll;
 }
 
-// Each exp(x - max) is f32 (2e-7 with the rounding of x - max, for relevant terms); the sum is double.
+// exp(x - max) is f32 (2e-7 with the rounding of x - max); the sum is double.
 inline void check_token_nll(Backend& tested, Backend& reference, const RowCase& c, float scale = 4.0F) {
   Rng rng(17);
   const std::vector<float> logits = rng.normals(c.rows * c.cols, scale);
@@ -262,9 +258,9 @@ inline void check_token_nll_oddities(Backend& backend) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const auto one = [&](const std::vector<float>& row, int32_t t) { return nll_of(backend, row, {t})[0]; };
   EXPECT_NEAR(one({0, 0, 0, 0}, 3), std::log(4.0), 1e-7);
-  EXPECT_NEAR(one({3e38F, 3e38F}, 0), std::log(2.0), 1);  // no overflow; ln 2 vanishes next to 3e38
+  EXPECT_NEAR(one({3e38F, 3e38F}, 0), std::log(2.0), 1);  // ln 2 vanishes next to 3e38
   EXPECT_NEAR(one({1000, 0, -1000}, 1), 1000.0, 1e-3);
-  EXPECT_NEAR(one({-inf, 2, 2}, 1), std::log(2.0), 1e-7);  // a masked token adds nothing
+  EXPECT_NEAR(one({-inf, 2, 2}, 1), std::log(2.0), 1e-7);  // a masked token
   EXPECT_EQ(one({-inf, 2, 2}, 0), std::numeric_limits<double>::infinity());
   EXPECT_TRUE(std::isnan(one({-inf, -inf}, 0)));
   EXPECT_TRUE(std::isnan(one({inf, 0}, 1)));

@@ -24,7 +24,7 @@ struct Searched {
   }
 };
 
-// Outputs start as garbage to reveal unwritten values.
+// Garbage in outputs reveals unwritten values.
 Searched searched(const std::vector<float>& w, int largest = 15, int64_t block = 0) {
   const auto cols = static_cast<int64_t>(w.size());
   if (block == 0) block = search_block(cols);
@@ -47,7 +47,7 @@ double squared_error(const std::vector<float>& w, const Searched& s) {
   return sum;
 }
 
-// Values from the smallest to the largest weight of each group, with 32-bit scale and minimum.
+// Values from a group's smallest to largest weight, 32-bit scale and minimum.
 double plain_error(const std::vector<float>& w, int largest) {
   double sum = 0;
   for (size_t first = 0; first < w.size(); first += kSearchGroup) {
@@ -96,7 +96,7 @@ TEST(SearchRow, EightBitsLoseTheRoundingOfTheMinimum) {
   EXPECT_LT(squared_error(w, s), 1.1 * plain_error(w, 255));
 }
 
-// One sign, far from zero, any magnitude of f16 scales: still as good as the plain values.
+// One sign, far from zero, any magnitude of f16 scales.
 TEST(SearchRow, FollowsWeightsOfAnyOffsetAndMagnitude) {
   for (const float scale : {1e-3F, 1.0F, 1e5F}) {
     for (const float offset : {-3.0F, 2.0F}) {
@@ -126,7 +126,7 @@ TEST(SearchRow, GroupsOfEqualWeights) {
   for (size_t i = 32; i < 64; ++i) EXPECT_EQ(s.value(i), 0);
 }
 
-// Any row length equals the prefix of a longer row; absent inputs have value 0.
+// A row equals the prefix of a longer row; absent inputs are 0.
 TEST(SearchRow, OddSizes) {
   const std::vector<float> all = heavy_tailed(700, 12);
   for (const int64_t cols : {1, 2, 31, 33, 63, 65, 129, 700}) {

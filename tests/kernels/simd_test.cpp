@@ -1,4 +1,4 @@
-// kernels/cpu/simd-inl.h vs kernels/convert.h, bitwise; exp and soft cap vs double; on every instruction set.
+// simd-inl.h vs convert.h, bitwise; exp and soft cap vs double; on every instruction set.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -74,8 +74,8 @@ class Simd : public testing::TestWithParam<int64_t> {
 };
 
 TEST_P(Simd, WidensEverySixteenBitValue) {
-  std::vector<uint16_t> bits(0x10000 - 3);  // no multiple of any vector length: tests the tail too
-  for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(i * 7);  // 7 is odd: all differ
+  std::vector<uint16_t> bits(0x10000 - 3);  // a tail for any vector length
+  for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(i * 7);  // odd: all differ
   std::vector<float> wide(bits.size());
   for (DType dtype : {DType::kF16, DType::kBF16}) {
     HWY_DYNAMIC_DISPATCH(Widen)(dtype, bits.data(), wide.data(), bits.size());
@@ -88,7 +88,7 @@ TEST_P(Simd, WidensEverySixteenBitValue) {
 
 TEST_P(Simd, NarrowsLikeTheScalarCode) {
   std::vector<float> values;
-  for (uint64_t bits = 0; bits < 0x100000000; bits += 0x1001) {  // every exponent, all rounding cases, NaNs
+  for (uint64_t bits = 0; bits < 0x100000000; bits += 0x1001) {  // exponents, rounding cases, NaNs
     for (uint32_t low : {0U, 0x7fffU, 0x8000U, 0x1000U, 0x3000U}) {
       values.push_back(std::bit_cast<float>((static_cast<uint32_t>(bits) & 0xffff0000U) | low));
     }
@@ -104,7 +104,6 @@ TEST_P(Simd, NarrowsLikeTheScalarCode) {
   }
 }
 
-// NaN must pass through softmax, silu and token loss.
 TEST_P(Simd, ExpIsWithinTwoUlpAndKeepsNan) {
   std::vector<float> x;
   for (uint32_t bits = 0x2f800000; bits < 0x42b00000; bits += 0x301) x.push_back(std::bit_cast<float>(bits));

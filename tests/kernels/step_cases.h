@@ -4,7 +4,7 @@
 #include "tests/kernels/attention_cases.h"
 #include "tests/kernels/rerotate_cases.h"
 
-// Steps with several sequences: every op vs the reference and vs each sequence in a separate step.
+// Several sequences per step vs the reference and vs separate steps.
 namespace lariat::test {
 
 struct StepCase {
@@ -12,15 +12,15 @@ struct StepCase {
     int64_t first_position, n;
     double theta = 10000.0;
     float q_scale = 1.0F;
-    float whole_q_scale = 1.0F;  // first token; each further token has a twentieth more; 1: no factor
-    bool multi_axis = false;     // M-RoPE
+    float whole_q_scale = 1.0F;  // first token; each further one has a twentieth more; 1: none
+    bool multi_axis = false;
   };
-  std::vector<Piece> pieces;  // one per sequence
+  std::vector<Piece> pieces;
   int64_t n_heads = 4, n_kv_heads = 2, head_dim = 64, rotary_dim = 64;
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
   int64_t window = 0;
   bool interleaved = false;
-  int64_t n_layers = 3;  // in a page; attention reads the last, qkv_to_cache writes the first
+  int64_t n_layers = 3;  // attention reads the last, qkv_to_cache writes the first
   bool alibi = false;
 
   int64_t rows() const {
@@ -54,7 +54,7 @@ inline void PrintTo(const StepCase& c, std::ostream* out) {
 inline std::vector<StepCase> step_cases() {
   constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16;
   return {
-      // decode: one sequence, equal and mixed lengths, across the ends of pages
+      // decode: one sequence, equal and mixed lengths, across page ends
       {{{77, 1}}},
       {{{40, 1}, {40, 1}}},
       {{{0, 1}, {255, 1}, {256, 1}, {1000, 1}, {63, 1}, {64, 1}, {5000, 1}, {511, 1}}},
@@ -62,19 +62,19 @@ inline std::vector<StepCase> step_cases() {
       {{{800, 1}, {1, 1}, {2100, 1}}, 7, 1, 80, 20, bf16, f16, 0, true},
       {{{300, 1}, {0, 40}, {255, 2}}, 4, 2, 64, 64, f16, DType::kQ8},
       {{{300, 1, 1e6}, {600, 1}}, 6, 3, 34, 34, f32, f32, 0, false, 1},
-      // query factors; and no RoPE
+      // query factors; no RoPE
       {{{255, 1, 1e4, 1.0F, 1.1F}, {1300, 1, 1e4, 1.2F, 0.6F}, {9, 1}}},
       {{{60, 70, 1e6, 1.0F, 0.3F}, {900, 3, 1e4, 1.4F, 1.5F}, {0, 20}}, 4, 2, 64, 48, f16, bf16},
       {{{60, 40, 1e6, 1.3F, 0.3F}, {900, 3}}, 3, 1, 34, 8, f32, f32},
       {{{200, 60, 1e4, 1.44F}, {700, 1}, {0, 3}}, 4, 2, 64, 0},
       {{{900, 1}, {30, 1}, {129, 1}}, 4, 2, 64, 64, f16, f16, 100},
-      // M-RoPE, of some sequences or of all; and ALiBi
+      // M-RoPE; ALiBi
       {{{900, 1, 1e4, 1.0F, 1.0F, true}, {256, 1}, {70, 1, 1e6, 1.2F, 1.0F, true}}},
       {{{10, 40, 1e4, 1.0F, 1.0F, true}, {300, 1, 1e4, 1.0F, 1.2F, true}}, 4, 2, 80, 48},
       {{{900, 1}, {30, 1}, {129, 1}}, 6, 2, 64, 0, f16, f16, 0, false, 3, true},
       {{{100, 60}, {700, 1}, {0, 3}}, 5, 5, 64, 0, f16, bf16, 100, false, 3, true},
       {{{100, 9}, {500, 1}}, 3, 1, 34, 0, f32, f32, 0, false, 2, true},
-      // prefill with decode, and short pieces
+      // prefill with decode; short pieces
       {{{0, 150}, {400, 1}}},
       {{{512, 1, 1e6, 1.2F}, {100, 230}, {0, 3}, {2000, 1}}, 6, 2, 64, 32, f16, bf16},
       {{{0, 7}, {250, 9}, {60, 2}}, 5, 5, 40, 40, bf16, bf16, 0, true},
@@ -84,16 +84,15 @@ inline std::vector<StepCase> step_cases() {
   };
 }
 
-// All outputs of a step; rows in step order. Two tables: attention's, built first, and one with fewer
-// dimensions for qkv_to_cache.
+// Rows are in step order. Attention's table is built first; qkv_to_cache's has fewer dimensions.
 struct StepResult {
   std::vector<float> cos, sin, q_scale, q, out;
   std::vector<std::vector<float>> keys, values;  // per sequence: new tokens, first layer
 };
 
-// Caches of a case before its step, and the rows of its new tokens.
+// Caches before the step, and rows of new tokens.
 struct StepData {
-  std::vector<std::vector<float>> keys, values;  // per sequence, last layer: all positions
+  std::vector<std::vector<float>> keys, values;  // per sequence, last layer
   std::vector<float> q, k, v;
 
   explicit StepData(const StepCase& c) {
@@ -109,7 +108,7 @@ struct StepData {
   }
 };
 
-// Runs one step with the sequences [first, first + count) of the case.
+// Runs sequences [first, first + count).
 inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, size_t count) {
   const StepData data(c);
   const auto last_layer = static_cast<size_t>(c.n_layers - 1);
@@ -152,7 +151,7 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
   const Step step{.sequences = sequences};
   const Rope rope(backend, step, rows, ropes, c.interleaved),
       local(backend, step, rows, local_ropes, c.interleaved);
-  // With one layer qkv_to_cache would change attention's input: it runs first.
+  // With one layer qkv_to_cache changes attention's input: it runs after.
   const Tensor slopes(backend, alibi_slopes(c.n_heads), 1, c.n_heads);
   const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), 0.0F,
                                c.alibi ? slopes.view() : Matrix()};
@@ -172,14 +171,14 @@ inline StepResult run_step(Backend& backend, const StepCase& c, size_t first, si
   return result;
 }
 
-// rope_table, qkv_to_cache and attention of the whole step. tolerance: for one sequence's attention.
+// tolerance: for one sequence's attention.
 inline void check_step_attention(Backend& tested, Backend& reference, const StepCase& c,
                                  double (*tolerance)(const AttentionCase&) = attention_tolerance) {
   const StepResult actual = run_step(tested, c, 0, c.pieces.size());
   const StepResult expected = run_step(reference, c, 0, c.pieces.size());
   expect_close(actual.cos, expected.cos, 0x1p-24, 0, "cos");
   expect_close(actual.sin, expected.sin, 0x1p-24, 0, "sin");
-  // rotary_dim 0 never reads its table: it may stay unwritten.
+  // rotary_dim 0 reads no table: it may stay unwritten.
   if (c.rotary_dim > 0) expect_close(actual.q_scale, expected.q_scale, 0, 0, "q_scale");
   expect_close(actual.q, expected.q, 0, 0, "q, which has neither bias nor norm");
   int64_t row = 0;
@@ -195,7 +194,7 @@ inline void check_step_attention(Backend& tested, Backend& reference, const Step
   }
 }
 
-// A sequence in a shared step is bitwise identical to a step alone.
+// A shared step is bitwise identical to separate steps.
 inline void check_step_alone(Backend& backend, const StepCase& c) {
   const StepResult together = run_step(backend, c, 0, c.pieces.size());
   StepResult apart;
@@ -215,7 +214,7 @@ inline void check_step_alone(Backend& backend, const StepCase& c) {
   expect_close(together.out, apart.out, 0, 0, "attention");
 }
 
-// Every layer of all sequences at once, with a frequency change per sequence, up to its first new token.
+// Frequencies change per sequence, up to its first new token.
 inline void check_step_rerotation(Backend& tested, Backend& reference, const StepCase& c) {
   const int64_t per_position = c.n_kv_heads * c.head_dim;
   const auto run = [&](Backend& backend) {

@@ -10,7 +10,6 @@ TEST_P(Step, RerotationMatchesReference) { check_step_rerotation(cpu_, reference
 TEST_P(Step, SequencesAreAsTheyAreAlone) { check_step_alone(cpu_, param()); }
 LARIAT_ON_CPU(Step, step_cases());
 
-// More threads than work, and threads without a whole share.
 TEST(StepThreads, ManyThreads) {
   CpuBackend cpu(5);
   ReferenceBackend reference;

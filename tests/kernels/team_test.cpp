@@ -1,4 +1,4 @@
-// The thread team: every share runs once, late threads included, and waiting costs nothing.
+// Every share runs once, and waiting costs nothing.
 #include "kernels/team.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Counts the runs of each of `threads` shares, after `rounds` dependent rounds.
+// Runs of each share after `rounds` dependent rounds.
 std::vector<int> shares(int threads, int rounds) {
   std::vector<int> done(static_cast<size_t>(threads));
   for (int round = 0; round < rounds; ++round) {
@@ -41,7 +41,7 @@ std::vector<int> shares(int threads, int rounds) {
   return done;
 }
 
-// Runs body in a thread pinned to one core, with a team on the same core.
+// Pins body's thread and its team to one core.
 template <class Body>
 void on_one_core(const Body& body) {
   std::thread([&] {
@@ -81,12 +81,12 @@ TEST(Team, ANestedTeamRunsAlone) {
   EXPECT_EQ(done, std::vector<int>(6, 1));
 }
 
-// Two threads on one core: a waiting thread must yield to the other or work without it.
+// A waiting thread must yield or work alone.
 TEST(Team, MoreThreadsThanCoresFinish) {
   on_one_core([] {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(shares(2, 20000), std::vector<int>(2, 20000));
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);  // takes 0.1; minutes if waiting threads spin
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);  // 0.1; minutes if waiting threads spin
   });
 }
 
@@ -98,7 +98,7 @@ TEST(Team, WaitingThreadsSleep) {
     std::this_thread::sleep_for(300ms);
     EXPECT_LT(cpu_seconds() - before, 0.03) << threads;
   }
-  // The caller sleeps too while others work.
+  // A waiting caller sleeps, too.
   const double before = cpu_seconds();
   run_team(2, [](int worker) {
     if (worker == 1) std::this_thread::sleep_for(300ms);
@@ -106,12 +106,12 @@ TEST(Team, WaitingThreadsSleep) {
   EXPECT_LT(cpu_seconds() - before, 0.03);
 }
 
-// New members may find no memory left to start with, and only the caller can report that.
+// New members may find no memory, which only the caller can report.
 TEST(Team, MembersAllocateNothing) {
   if (allocations() == 0) LARIAT_SKIP("a sanitizer has its own operator new");
   const int64_t before = allocations() - own_allocations();
   int64_t callers = 0;
-  std::thread caller([&] {  // a new team that ends with the thread
+  std::thread caller([&] {
     run_team(3, [](int) {});
     callers = own_allocations();
   });

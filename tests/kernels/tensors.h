@@ -15,11 +15,10 @@
 #include "kernels/convert.h"
 #include "kernels/kv_values.h"
 
-// Shared by every op test: deterministic data, matrices in backend memory, comparisons. Memory is accessed
-// only through Backend, so that op_cases.h runs on any backend.
+// Deterministic data, matrices in backend memory (accessed only through Backend), comparisons.
 namespace lariat::test {
 
-// splitmix64: the same numbers on every platform.
+// The splitmix64 generator.
 class Rng {
  public:
   explicit Rng(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15U + 1) {}
@@ -30,16 +29,15 @@ class Rng {
     return z ^ (z >> 31);
   }
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }  // [0, 1)
-  // Nearly normal with variance 1: a sum of twelve uniforms from the 16-bit parts of three numbers. Drawing
-  // twelve numbers would take half of the kernel tests' time.
+  // Nearly normal with variance 1: twelve uniforms from the 16-bit parts of three numbers, because drawing
+  // twelve takes half of the tests' time.
   float normal() {
     constexpr uint64_t kEven = 0x0000ffff0000ffffU;
     const uint64_t a = next(), b = next(), c = next();
     const uint64_t sums =
         (a & kEven) + (a >> 16 & kEven) + (b & kEven) + (b >> 16 & kEven) + (c & kEven) + (c >> 16 & kEven);
     const uint64_t sum = (sums & 0xffffffffU) + (sums >> 32);
-    const double below =
-        static_cast<double>((a ^ b ^ c) * 0x9e3779b97f4a7c15U >> 40) * 0x1p-24;  // full float precision
+    const double below = static_cast<double>((a ^ b ^ c) * 0x9e3779b97f4a7c15U >> 40) * 0x1p-24;
     return static_cast<float>((static_cast<double>(sum) + below - 12 * 32767.5 - 0.5) * 0x1p-16);
   }
   std::vector<float> normals(int64_t n, float scale = 1.0F) {
@@ -52,12 +50,12 @@ class Rng {
   uint64_t state_;
 };
 
-// Value after storage in `dtype`; quantized dtypes keep it unchanged.
+// Quantized dtypes keep the value.
 inline float rounded_to(DType dtype, float value) {
   return dtype == DType::kF16 ? round_to_f16(value) : dtype == DType::kBF16 ? round_to_bf16(value) : value;
 }
 
-// A matrix in backend memory with rows `gap` elements apart; NaN in the gap reveals reads of it.
+// Rows are `gap` elements apart; NaN in the gap reveals reads.
 class Tensor {
  public:
   Tensor() = default;
@@ -116,7 +114,7 @@ inline void multiply(Backend& backend, const Matrix& x, const Matrix& w, const M
   backend.linear(x, {{{w, bias}}, compute}, {}, out);
 }
 
-// |actual - expected| <= absolute + relative * |expected| for each element; names the worst one.
+// |actual - expected| <= absolute + relative * |expected|; names the worst element.
 inline void expect_close(const std::vector<float>& actual, const std::vector<float>& expected,
                          double absolute, double relative, const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
@@ -142,19 +140,17 @@ inline double largest_magnitude(const std::vector<float>& values) {
   return largest;
 }
 
-// Half a unit in the last place, relative, of a stored value.
+// Half a unit in the last place, relative to the value.
 inline double half_ulp(DType dtype) {
   return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-8;
 }
 
-// Both sides computed these values to f32 precision and rounded to `dtype`: equal but for a few near ties,
-// which differ by one ulp.
+// Values of f32 precision, rounded to `dtype`: equal but for a few near ties, which differ by one ulp.
 inline void expect_same_rounding(const std::vector<float>& actual, const std::vector<float>& expected,
                                  DType dtype, double size, const std::string& what) {
   const double f32_error = 4e-7 * size;
   if (dtype == DType::kF32) return expect_close(actual, expected, f32_error, 0, what);
-  const bool q8 =
-      dtype == DType::kQ8;  // steps of the largest value (some 4/3 of `size`) / 127, scales in f32
+  const bool q8 = dtype == DType::kQ8;  // steps of the largest value (4/3 of `size`) / 127
   const double smallest = dtype == DType::kF16 ? 0x1p-24 : q8 ? size / 90 : 0;
   expect_close(actual, expected, f32_error + smallest, q8 ? 0 : 2.01 * half_ulp(dtype), what);
   size_t different = 0;
@@ -164,8 +160,7 @@ inline void expect_same_rounding(const std::vector<float>& actual, const std::ve
   EXPECT_LE(different, 1 + actual.size() / 50) << what << ": too many values round differently";
 }
 
-// KV cache of one sequence, in the engine's page layout. All bits start set: NaN in every dtype, which
-// nothing may read.
+// One sequence in the engine's page layout. All bits start set: NaN in every dtype.
 class Cache {
  public:
   Cache(Backend& backend, int64_t capacity, KvGeometry geometry)
@@ -188,7 +183,7 @@ class Cache {
     return {first_position, n_tokens, pages()};
   }
 
-  // [position][head][d] of one layer, for positions [0, count).
+  // [position][head][d] of one layer.
   std::vector<float> keys(int64_t count, size_t index = 0) const { return read(count, index, true); }
   std::vector<float> values(int64_t count, size_t index = 0) const { return read(count, index, false); }
   void set_keys(const std::vector<float>& keys, size_t index = 0) { write(keys, index, true); }
@@ -202,7 +197,7 @@ class Cache {
     return result;
   }
 
-  // Calls visit(host keys or values of a page, index in the page, index in [position][head][d]).
+  // visit(host keys or values of a page, index in the page, index in [position][head][d]).
   template <class Visit>
   void for_each(int64_t count, size_t index, bool keys, bool back, const Visit& visit) const {
     const KvLayer& layer = geometry_.layers[index];
@@ -238,7 +233,7 @@ class Cache {
     const int64_t count = static_cast<int64_t>(values.size()) / (layer.n_kv_heads * layer.head_dim);
     for_each(count, index, keys, true, [&](void* part, int64_t at, size_t i) {
       if (dtype != DType::kQ8) return store_f32(part, dtype, at, values[i]);
-      if (at % layer.head_dim != 0) return;  // one head at a time
+      if (at % layer.head_dim != 0) return;
       const int64_t vector = at / layer.head_dim;
       store_quantized_value(layer, part, vector / kKvPage, vector % kKvPage, &values[i]);
     });
@@ -259,7 +254,7 @@ struct Rope {
   Tensor cos, sin, q_scale, whole_q_scale;
   RopeTable table;
 
-  // For the sequences of a step with `rows` tokens.
+  // Tables of a step with `rows` tokens.
   Rope(Backend& backend, const Step& step, int64_t rows, std::span<const SequenceRope> ropes,
        bool interleaved)
       : Rope(backend, rows, static_cast<int64_t>(ropes[0].inv_freq.size()), interleaved) {
@@ -268,7 +263,7 @@ struct Rope {
     }
     backend.rope_table(step, ropes, table);
   }
-  // For positions [first, first + count) of a single sequence without a cache.
+  // Tables of positions [first, first + count), without a cache.
   Rope(Backend& backend, int64_t first, int64_t count, const std::vector<double>& inv_freq, bool interleaved,
        float scale = 1.0F)
       : Rope(backend, count, static_cast<int64_t>(inv_freq.size()), interleaved) {
@@ -287,7 +282,6 @@ struct Rope {
         table{cos.view(), sin.view(), q_scale.view(), {}, 2 * pairs, interleaved} {}
 };
 
-// Causal key range with queries rotated by `rope`.
 inline std::array<KeyRange, 1> causal(const Rope& rope, int64_t window = 0) {
   return {KeyRange::causal(rope.table, window)};
 }

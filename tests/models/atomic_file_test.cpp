@@ -64,7 +64,7 @@ TEST_F(AtomicFiles, ADanglingLinkIsReplaced) {
   EXPECT_EQ(files(), 1U);
 }
 
-// A killed process leaves its temporary file; another process with the same pid runs, as in a container.
+// A killed process leaves its file; in a container another one has the same pid.
 TEST_F(AtomicFiles, KeepsTemporaryFilesOfOthers) {
   const fs::path file = dir_ / "a.svg";
   const std::string left = file.string() + ".tmp" + std::to_string(getpid());
@@ -114,7 +114,7 @@ TEST_F(AtomicFiles, ErrorsNameTheFile) {
   EXPECT_EQ(files(), 0U);
 }
 
-// A full nonblocking pipe: the part that fits is written, then the error is returned.
+// A full nonblocking pipe: the error follows the part that fits.
 TEST(WriteAll, WritesUntilAnError) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
@@ -129,7 +129,7 @@ TEST(WriteAll, WritesUntilAnError) {
   EXPECT_EQ(write_all(ends[1], "x"), EBADF);
 }
 
-// A file size limit fails the write like a full disk.
+// A file size limit acts like a full disk.
 TEST_F(AtomicFiles, AFailedWriteLeavesTheOldFile) {
   const fs::path file = dir_ / "a.svg";
   write_file_atomically(file, "old");

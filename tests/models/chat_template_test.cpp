@@ -1,4 +1,4 @@
-// Texts and errors of transformers (tests/golden/chat_templates.json; see tests/golden/README.md).
+// transformers' texts and errors (tests/golden/README.md).
 #include "models/text/chat_template.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ const ordered_json& golden() {
   return kGolden;
 }
 
-// The goldens' time, independent of the clock: 2024-07-06 15:04:05.
+// 2024-07-06 15:04:05 on any clock.
 std::time_t golden_time() {
   std::tm local{};
   local.tm_year = 124;
@@ -38,7 +38,7 @@ std::string one_line_of(std::string text) {
   return text;
 }
 
-// lariat renders the same text or refuses like transformers, with the template's own message if any.
+// The same text or refusal as transformers, with the template's message if any.
 void expect_same(const ordered_json& want, const std::string& source, const ordered_json& messages,
                  bool prompt, const ordered_json& variables) {
   std::string got;
@@ -74,7 +74,7 @@ TEST(ChatTemplateGolden, EveryFeatureRendersAsInTransformers) {
   }
 }
 
-// Compares ids by the sum of id times index: any difference changes the sum.
+// Any difference changes the sum of id times index.
 TEST(ChatTemplateGolden, SharedTokenizersGiveTheSameIds) {
   std::map<std::string, std::pair<ChatTemplate, Tokenizer>> opened;
   for (const auto& want : golden().at("shared")) {
@@ -122,11 +122,10 @@ TEST(ChatTemplate, ErrorsNameFileAndLine) {
     EXPECT_EQ(error(source).rfind("t: ", 0), 0U) << error(source);
     EXPECT_TRUE(names(error(source), words));
   }
-  // An unknown filter in unreached code is not an error.
   EXPECT_EQ(render("{% if false %}{{ 1|foo }}{{ 'a'.encode() }}{% endif %}ok"), "ok");
 }
 
-// Jinja features that lariat lacks are refused, never rendered differently.
+// Unknown features are never rendered differently.
 TEST(ChatTemplate, UnknownFeaturesAreNamed) {
   const struct {
     const char *source, *words = "";
@@ -176,7 +175,7 @@ TEST(ChatTemplate, UnknownFeaturesAreNamed) {
   }
 }
 
-// Templates that would use huge time or memory end with an error: steps and bytes are counted.
+// Limits count steps and bytes.
 TEST(ChatTemplate, HostileTemplatesEnd) {
   std::string nested, sum = "1", brackets, deep_list = "{% set x = [] %}";
   for (int i = 0; i < 8; ++i) nested += "{% for a in range(100000) %}";
@@ -226,7 +225,7 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
   }
 }
 
-// A long conversation is not hostile: a template quadratic in its messages would exceed the limits.
+// A template quadratic in messages would exceed the limits.
 TEST(ChatTemplate, ALongConversationIsWithinTheLimits) {
   ordered_json all = ordered_json::array();
   for (int i = 0; i < 4000; ++i)

@@ -12,7 +12,6 @@
 #include "models/text/unicode.h"
 #include "tests/test_util.h"
 
-// Configs with one change, and lariat's result as text.
 namespace lariat::test {
 
 using nlohmann::json;
@@ -21,13 +20,13 @@ inline std::filesystem::path golden_file(const std::string& name) {
   return source_dir() / "tests" / "golden" / name;
 }
 
-// Config of a tests/golden checkpoint, or a minimal one of that architecture.
+// A golden checkpoint's config, or a minimal one.
 inline json config_of(const std::string& base) {
   const auto file = golden_file("checkpoints/" + base + "/config.json");
   return std::filesystem::exists(file) ? read_json(file) : json{{"architectures", {base}}};
 }
 
-// Sets members, also nested ones; "absent" removes one. For a multimodal model, sets members of text_config.
+// Sets members, also nested ones; "absent" removes one. Changes text_config of multimodal models.
 inline json changed(json config, const json& changes) {
   json& object = config.contains("text_config") ? config["text_config"] : config;
   for (const auto& [key, value] : changes.items()) {
@@ -56,7 +55,7 @@ std::string text_of(const T& value) {
   }
 }
 
-// A line "section: name=value name=value ..." with one value per name.
+// Returns "section: name=value name=value ...".
 template <class... T>
 std::string fields_of(const std::string& section, const std::string& names, const T&... values) {
   std::istringstream in(names);
@@ -94,7 +93,7 @@ inline std::string described(const LayerSpec& layer) {
   return line;
 }
 
-// Every config field that affects the computation; equal layers get equal letters: A, B, ...
+// Every field that affects the computation; equal layers get equal letters: A, B, ...
 inline std::string described(const ModelSpec& s) {
   std::string kinds, layers;
   std::vector<std::string> lines;
@@ -125,7 +124,6 @@ inline std::string described(const ModelSpec& s) {
   return all + layers;
 }
 
-// The config's spec, or its error line ("" for no error).
 struct Answer {
   std::optional<ModelSpec> spec;
   std::string error;
@@ -140,14 +138,12 @@ inline Answer answer_to(const std::string& text) {
 }
 inline Answer answer(const json& config) { return answer_to(config.dump()); }
 
-// Checks that a line starts with the file and contains the words.
 inline void expect_line(const std::string& line, const std::string& file, std::string_view words) {
   EXPECT_EQ(line.rfind(file + ": ", 0), 0U) << "does not begin with the file: " << line;
   EXPECT_TRUE(names(line, words));
   EXPECT_EQ(line.find('\n'), std::string::npos) << line;
 }
 
-// End of a warning about an unknown key.
 inline std::string of_an_unknown_key() {
   const std::string line = answer(changed(config_of("llama_gqa"), {{"unheard_of", 3}})).spec->warnings.at(0);
   return line.substr(line.rfind('3') + 1);

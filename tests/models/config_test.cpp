@@ -1,4 +1,3 @@
-// config.json files: next to a generation_config.json, damaged, in this repository and published.
 #include "models/config.h"
 
 #include <fstream>
@@ -48,7 +47,7 @@ TEST(Config, OtherFilesAreRefused) {
   EXPECT_THROW(load_config(dir.path / "nowhere"), Error);
 }
 
-// All readers of one checkpoint share its parsed JSON, also with a non-JSON number in it.
+// All readers of a checkpoint share its JSON, also with a non-JSON number.
 TEST(Config, IsParsedOnce) {
   const TempFolder dir;
   dir.put("config.json",
@@ -75,7 +74,7 @@ TEST(Config, NonJsonNumbers) {
     EXPECT_TRUE(names(with(bad), "config.json | JSON"));
 }
 
-// Configs in a folder: of its checkpoint folders, and its own *.json.
+// Returns the folder's *.json and its checkpoints' config.json.
 std::vector<fs::path> configs_in(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -86,7 +85,7 @@ std::vector<fs::path> configs_in(const fs::path& folder) {
   return files;
 }
 
-// Every config opens or has an unsupported architecture; none has an unknown key.
+// Expects that every config opens or has an unsupported architecture, without unknown keys.
 void expect_known(const fs::path& folder, size_t least, bool all_run) {
   size_t count = 0;
   const std::string unknown = of_an_unknown_key();

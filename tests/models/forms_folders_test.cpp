@@ -1,4 +1,4 @@
-// Settings of quantized folders, in config.json or a separate file, and non-finite scales.
+// Settings in config.json or a separate file, and non-finite scales.
 #include <fmt/format.h>
 
 #include "models/weights.h"
@@ -20,7 +20,6 @@ TEST(Forms, WarnOfQuantizedActivations) {
     EXPECT_TRUE(holds(warnings[0], part));
 }
 
-// Settings files of the methods' older tools, and the same settings in config.json.
 TEST(Forms, SettingsComeFromTheConfigOrAFile) {
   const std::tuple<const char*, const char*, json> rows[] = {
       {"gptq", "quantize_config.json", {{"bits", 4}, {"group_size", 32}, {"desc_act", true}, {"sym", true}}},
@@ -53,7 +52,7 @@ TEST(Forms, SettingsComeFromTheConfigOrAFile) {
   EXPECT_TRUE(holds(error, "quant_algo\" is \"NVFP4\""));
 }
 
-// Tensor names of the scales differ between methods.
+// Methods name their scales differently.
 TEST(Forms, NonFiniteScalesAreFound) {
   for (const char* name : kFolders) {
     SCOPED_TRACE(name);
@@ -73,7 +72,7 @@ TEST(Forms, NonFiniteScalesAreFound) {
   }
 }
 
-// Blocks of gpt-oss as MLX stacks them, with separate gate and up.
+// MLX separates gate and up.
 TEST(Forms, MlxStacksTheExpertsOfGptOss) {
   const std::filesystem::path from = form_dir(kGptOss);
   const Tensors stored = open_safetensors(from);

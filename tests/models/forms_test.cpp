@@ -1,4 +1,4 @@
-// Checkpoints in published quantized weight formats (tools/lab/golden/forms.py).
+// Published quantized weight formats (tools/lab/golden/forms.py).
 #include "models/model.h"
 #include "tests/models/forms_util.h"
 
@@ -18,7 +18,6 @@ TEST(Forms, AWeightEqualsTheMethodsValues) {
   }
 }
 
-// Storage of a weight's quantized values: never wider than in the file.
 TEST(Forms, ValuesKeepTheirStoredWidth) {
   using enum ScaleType;
   struct Row {
@@ -101,7 +100,7 @@ const Damage kDamages[] = {
     {"mlx", R"({"mode": "nvfp4"})", "", "", "quantization.mode | nvfp4 | affine | mxfp4"},
     {"mlx", R"({"group_size": 0})", "", "", "quantization.group_size | 0"},
     {"mlx", R"({"group_size": 128})", "", "", "group_size | config.json"},
-    // Parts that are missing, and parts without a weight.
+    // Missing parts, and parts without a weight.
     {"fp8", "{}", "self_attn.q_proj.weight_scale_inv", R"("absent")",
      "model.layers.0.self_attn.q_proj | .weight_scale"},
     {"fp8", "{}", "self_attn.q_proj.weight", R"("absent")"},
@@ -193,7 +192,6 @@ TEST(Forms, DamageIsOneLine) {
   }
 }
 
-// Unsupported group layouts are converted to floats of the same values.
 TEST(Forms, OddGroupsBecomeFloats) {
   const ChangedForm changed("awq", {{"group_size", 8}},
                             {{kAttention + "q_proj.scales", {{"shape", {8, 64}}}},
@@ -223,7 +221,7 @@ TEST(Forms, StackedExpertsStayOneTensor) {
   EXPECT_FALSE(tensors.check(kMlp + "experts.up_proj.weight", {2, 4, 8}).reader) << "memory-mapped floats";
 }
 
-// Gate and up alternate in the rows of quantized values and the columns of floats.
+// Gate and up alternate in rows of quantized values and columns of floats.
 TEST(Forms, GateAndUpOfGptOssAreSplit) {
   const Tensors codes = open_form(form_dir(kGptOss));
   const StoredTensor& up = codes.check(kMlp + "experts.up_proj.weight", {4, 32, 64});
@@ -231,7 +229,7 @@ TEST(Forms, GateAndUpOfGptOssAreSplit) {
   EXPECT_EQ(up.form(), WeightFormat(DType::kQ4, {Code::kE2M1, ScaleType::kBF16, false, 32, 64}));
   const std::filesystem::path dir = form_dir("../checkpoints/gpt_oss");
   const Tensors floats = open_form(dir), stored = open_safetensors(dir);
-  // Element i of each part, from the elements of the stack.
+  // Elements of each part by index in the stack.
   const auto expect = [&](const std::string& name, const std::vector<int64_t>& shape, const char* stack,
                           const auto& index_of) {
     const std::vector<float> part = form_floats(floats.check(kMlp + name, shape)),

@@ -39,9 +39,8 @@ inline std::vector<float> form_floats(const StoredTensor& tensor) {
   return values;
 }
 
-// A folder of tests/golden/forms with changed method settings and tensors. A change is "absent" or an object
-// with any of "name", "dtype", "shape", "bytes" (a text), "i32" [index, value]. Data are truncated or
-// zero-padded.
+// A changed folder of tests/golden/forms. A change is "absent" or an object with any of "name", "dtype",
+// "shape", "bytes" (a text), "i32" [index, value]. Data are truncated or zero-padded.
 class ChangedForm {
  public:
   ChangedForm(const std::string& folder, const json& settings, const json& changes) {

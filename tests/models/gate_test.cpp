@@ -1,5 +1,5 @@
-// No change of a model's result is silent: any change of tiny checkpoints' tensors, or of keys in the table,
-// gives transformers 5.23's result, an error or a warning.
+// Any change of a tiny checkpoint's tensors, or of listed keys, gives transformers 5.23's result, an error or
+// a warning.
 #include "models/gate.h"
 
 #include "kernels/cpu/cpu_backend.h"
@@ -14,14 +14,13 @@ namespace {
 
 enum class Outcome { kEqual, kRefused, kWarned };
 
-// Changes to a checkpoint: config keys; a tensor of equal values added, one copied under another name, one
-// removed.
+// Changes config keys; adds a tensor of equal values, copies one, removes one.
 struct Change {
   const char *base, *config = "{}";
   std::vector<std::pair<std::string, std::vector<int64_t>>> add{};
   std::pair<const char*, const char*> copy{};  // from, to
   const char* remove = nullptr;
-  float value = 1;  // value of the added tensor
+  float value = 1;  // of the added tensor
   Outcome outcome = Outcome::kRefused;
   const char* words = "";  // in the message
 };
@@ -50,7 +49,7 @@ void write_changed_weights(const Change& c, const std::filesystem::path& dir) {
   writer.finish();
 }
 
-// Everything that affects the computation: the spec, and the bytes of embedding and head.
+// The spec, and the bytes of embedding and head.
 std::string fingerprint(const Model& model) {
   std::string all = described(model.spec);
   for (const Matrix* m : {&model.weights.embed.m, &model.weights.head.blocks[0].w}) {
@@ -96,7 +95,6 @@ void check(const Change& c) {
 constexpr const char *kLlama = "llama_gqa", *kTied = "llama_mqa_tied", *kBias = "llama_bias";
 constexpr const char *kEmbed = "model.embed_tokens.weight", *kHead = "lm_head.weight";
 
-// An unread tensor, and the words of its refusal.
 struct Added {
   const char *base, *name;
   std::vector<int64_t> shape;
@@ -126,7 +124,7 @@ const Added kAdded[] = {
 };
 
 const Change kChanges[] = {
-    // More stored layers than used; fewer; biases that a flag disables.
+    // Too many stored layers; too few; biases that a flag disables.
     {.base = kLlama,
      .config = R"({"num_hidden_layers": 1})",
      .words = "model.layers.1.input_layernorm.weight | 8 | num_hidden_layers | 1"},
@@ -144,7 +142,7 @@ const Change kChanges[] = {
      .add = {{"vision_tower.patch.weight", {4}}, {"model.visual.norm.bias", {4}}},
      .outcome = Outcome::kWarned,
      .words = "model.visual.norm.bias | 1"},
-    // Tied embeddings: an equal head, a different head, only the head, neither.
+    // Tied embeddings: an equal head, another head, only the head, neither.
     {.base = kTied, .copy = {kEmbed, kHead}, .outcome = Outcome::kEqual},
     {.base = kTied,
      .add = {{kHead, {64, 32}}},
@@ -152,7 +150,7 @@ const Change kChanges[] = {
      .words = "lm_head.weight | model.embed_tokens.weight"},
     {.base = kTied, .copy = {kEmbed, kHead}, .remove = kEmbed, .outcome = Outcome::kEqual},
     {.base = kTied, .remove = kEmbed, .words = kEmbed},
-    // Extra keys that do not change the computation.
+    // Keys without effect.
     {.base = kLlama,
      .config = R"({"embedding_multiplier": 1.0, "hidden_act": "swish", "is_causal": true})",
      .outcome = Outcome::kEqual},
@@ -178,7 +176,7 @@ TEST(Gate, ADifferentHeadIsNotTied) {
   EXPECT_NE(static_cast<const float*>(model.weights.embed.m.data)[0], 1.0F);
 }
 
-// Quantizers write zero biases for every linear layer.
+// Quantizers write zero biases.
 TEST(Gate, BiasesOfZerosChangeNothing) {
   for (const Added& added : kAdded) {
     if (std::string_view(added.name).ends_with(".bias"))
@@ -186,7 +184,7 @@ TEST(Gate, BiasesOfZerosChangeNothing) {
   }
 }
 
-// A rule's neutral values, as JSON for llama_gqa (hidden size 32, head size 16, no head norms).
+// Neutral values as JSON for llama_gqa (hidden size 32, head size 16, no head norms).
 std::vector<json> neutral_values(std::string_view neutral) {
   const std::map<std::string_view, json> words = {
       {"hidden_size", 32}, {"head_dim", 16}, {"1/sqrt(head_dim)", 0.25}, {"qk_norm", false},
@@ -201,8 +199,7 @@ std::vector<json> neutral_values(std::string_view neutral) {
   return values;
 }
 
-// Every key that changes results, at the top level and in the RoPE object: ignored at neutral values, else
-// refused.
+// Keys, also in the RoPE object, are ignored at neutral values and else refused.
 TEST(Gate, TheTableOfKeys) {
   const json config = config_of(kLlama);
   const std::string base = described(*answer(config).spec);

@@ -8,10 +8,9 @@ namespace {
 
 json generation_golden() { return read_json(golden_file("generation.json")); }
 
-// A small model's folder with a generation_config.json.
 class GenerationConfigFile : public FolderTest {
  protected:
-  // generation: null for no such file.
+  // generation: null for no file.
   ModelSpec load(const json& generation, const json& more = json::object()) const {
     put("config.json", changed(config_of("llama_gqa"), more).dump());
     std::filesystem::remove(file());
@@ -21,7 +20,7 @@ class GenerationConfigFile : public FolderTest {
   std::string file() const { return (dir_ / "generation_config.json").string(); }
 };
 
-// transformers' defaults change nothing, and every one of its keys is known.
+// transformers' defaults change nothing.
 TEST_F(GenerationConfigFile, EveryKeyIsKnown) {
   const json keys = generation_golden()["keys"];
   ASSERT_GT(keys.size(), 70U);
@@ -70,12 +69,12 @@ TEST_F(GenerationConfigFile, SamplingEqualsTransformers) {
     EXPECT_EQ(sampling.top_p.get(), expected["top_p"].get<float>()) << one;
     EXPECT_EQ(sampling.min_p.get(), expected["min_p"].get<float>()) << one;
   }
-  // Sampling settings without do_sample apply once sampling is requested.
+  // Without do_sample, settings apply once sampling is requested.
   EXPECT_EQ(load({{"top_p", 0.9}, {"top_k", 20}}).generation.top_k.get(), 20);
   EXPECT_EQ(load({{"temperature", 0.5}}).generation.top_k.get(), 0);
 }
 
-// As in transformers: config.json's generation settings apply only without a generation_config.json.
+// config.json's settings apply only without this file, as in transformers.
 TEST_F(GenerationConfigFile, OverridesConfigJson) {
   const json more = {{"repetition_penalty", 1.5}, {"num_beams", 2}};
   EXPECT_EQ(load(json::object(), more).generation.repetition_penalty.get(), 1.0F);
@@ -85,7 +84,6 @@ TEST_F(GenerationConfigFile, OverridesConfigJson) {
   EXPECT_EQ(load(nullptr).generation.repetition_penalty.get(), 1.0F);
 }
 
-// Reads every setting, as sampling does.
 void use_all(const GenerationDefaults& asked) {
   for (const auto* setting : {&asked.temperature, &asked.top_p, &asked.min_p, &asked.repetition_penalty})
     setting->get();
@@ -93,7 +91,7 @@ void use_all(const GenerationDefaults& asked) {
   asked.stop.get();
 }
 
-// An error on sampling, from either file; without sampling the key counts as absent.
+// Values are errors on sampling, from either file; else the key counts as absent.
 TEST_F(GenerationConfigFile, ValuesRefusedByTransformers) {
   for (const char* bad :
        {R"({"temperature": "0.7"})", R"({"temperature": -1})", R"({"top_k": 1.5})", R"({"top_k": 50.0})",
@@ -113,7 +111,7 @@ TEST_F(GenerationConfigFile, ValuesRefusedByTransformers) {
   }
 }
 
-// As in Python and transformers, and as vLLM writes them.
+// vLLM writes some of these values.
 TEST_F(GenerationConfigFile, ValuesAcceptedByTransformers) {
   EXPECT_EQ(load({{"do_sample", true}, {"top_p", 1.2}}).generation.top_p.get(), 1.0F);
   EXPECT_EQ(load({{"do_sample", true}, {"top_k", -1}}).generation.top_k.get(), 0);

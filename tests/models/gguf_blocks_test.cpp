@@ -24,7 +24,7 @@ StoredTensor tensor_of(std::string_view type, const std::byte* data, int64_t row
   return tensor;
 }
 
-// Bitwise comparison except for the sign of zero: the references subtract a minimum of 0, lariat adds it.
+// Values are equal but for the sign of zero: the references subtract a minimum of 0, lariat adds it.
 void expect_same(const std::vector<float>& values, const float* expected, const std::string& what) {
   for (size_t i = 0; i < values.size(); ++i) {
     EXPECT_TRUE(values[i] == expected[i] || (std::isnan(values[i]) && std::isnan(expected[i])))
@@ -95,7 +95,7 @@ TEST(GgufBlocks, FillTheirRowAndNothingElse) {
   }
 }
 
-// The package and ggml give 2^128; the OCP's MX specification gives NaN (5.2).
+// The package and ggml give 2^128, the OCP's MX specification (5.2) NaN.
 TEST(GgufBlocks, AnMxfp4ScaleOf255IsNan) {
   std::byte block[17] = {std::byte{255}};
   for (const float value : floats_of(*gguf_codes(tensor_of("MXFP4", block, 1, 32))))
@@ -131,7 +131,6 @@ TEST(GgufTypes, AreFoundByNumberAndByName) {
   EXPECT_EQ(find_gguf_type("Q4_2"), nullptr);
 }
 
-// Bits per weight in the file and in memory.
 TEST(GgufTypes, TakeTheMemoryOfTheirForm) {
   constexpr struct {
     const char* type;

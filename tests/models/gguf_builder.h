@@ -53,7 +53,7 @@ class GgufBuilder {
     return *this;
   }
 
-  // Appends a tensor of zeros, or of these bytes. shape: [rows, columns].
+  // Appends zeros or these bytes. shape: [rows, columns].
   GgufBuilder& tensor(std::string_view name, const std::vector<uint64_t>& shape, uint32_t type,
                       size_t bytes) {
     return tensor(name, shape, type, std::string(bytes, '\0'));
@@ -114,7 +114,7 @@ inline GgufFile parse_gguf(const std::string& bytes) {
   return lariat::parse_gguf(std::as_bytes(std::span(bytes)), "m.gguf");
 }
 
-// Metadata of a model of two layers: hidden 32, 4 heads of 8, 2 KV heads, 64 tokens.
+// Two layers, hidden 32, 4 heads of 8, 2 KV heads, 64 tokens.
 inline GgufBuilder small_gguf(const std::string& arch) {
   GgufBuilder b;
   b.set("general.architecture", arch.c_str());

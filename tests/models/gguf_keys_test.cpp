@@ -1,4 +1,3 @@
-// GGUF keys that change a result: used, refused, or named in a warning.
 #include <fmt/format.h>
 
 #include <functional>
@@ -28,7 +27,7 @@ class GgufKeys : public FolderTest {
     put("m.gguf", bytes);
     return Tokenizer::load(open_files(dir_ / "m.gguf").texts);
   }
-  // The only error or warning line of the config.
+  // The only error or warning.
   std::string line(const std::string& arch, const std::function<void(Builder&)>& change) const {
     Builder b = small_gguf(arch);
     change(b);
@@ -74,7 +73,6 @@ TEST_F(GgufKeys, UnsupportedKeysAreRefused) {
       {"llama.rope.scaling.yarn_ext_factor", set("llama.rope.scaling.yarn_ext_factor", 0.5F)},
       {"llama.rope.scaling.type", set("llama.rope.scaling.type", "longrope")},
       {"llama.rope.scaling.type", set("llama.rope.scaling.type", "other")},
-      // Config errors name the GGUF's keys.
       {"qwen2.rope.scaling.factor", set("qwen2.rope.scaling.factor", 0.5F), "qwen2"},
       {"llama.attention.head_count_kv",
        [](Builder& b) {
@@ -132,7 +130,7 @@ TEST_F(GgufKeys, EveryKnownEndOfGenerationEnds) {
   Ids want;
   for (size_t i = 2; i < tokens.size(); ++i) want.push_back(static_cast<int32_t>(i));
   EXPECT_EQ(config(with(tokens)).eos_token_ids, want);
-  // <|end|> only ends parts of a gpt-oss turn.
+  // <|end|> ends only parts of a gpt-oss turn.
   EXPECT_EQ(config(with({"<|end|>", "<|return|>", "b", "<|call|>"})).eos_token_ids, (Ids{1, 3}));
 }
 
@@ -156,7 +154,7 @@ TEST_F(GgufKeys, SamplersAreTheModelsDefaults) {
   EXPECT_TRUE(names(wrong.repetition_penalty.error, "general.sampling.penalty_repeat"));
 }
 
-// The tokenizer of sp-mini.gguf with other tokens of a type from id 410 on.
+// sp-mini.gguf with other tokens of a type from id 410 on.
 Builder with_markers(const Texts& markers, int32_t type) {
   const std::string bytes = golden_gguf("sp-mini");
   const GgufFile file = parse_gguf(bytes);
@@ -182,10 +180,10 @@ TEST_F(GgufKeys, TextsAreCutAtMarkersOfEitherType) {
     EXPECT_EQ(t.encode("<|im_start|>user hi<|im_end|>", true),
               (Ids{1, 410, 273, 299, 281, 270, 273, 279, 282, 411}));
     EXPECT_EQ(t.is_special(410), type == 3);
-    EXPECT_TRUE(t.is_special(411));  // an end token is a control token, whatever its type
+    EXPECT_TRUE(t.is_special(411));  // an end token is a control token of any type
     EXPECT_EQ(t.encode("hi  <|im_end|>", false), (Ids{273, 279, 282, 412, 411}));
   }
-  // With the type of ordinary words, only the end of generation is a control token.
+  // The only control token of this type is the end of generation.
   EXPECT_EQ(tokenizer(with_markers({"<|im_start|>", "<|im_end|>"}, 1).bytes())
                 .encode("<|im_end|>hi", false)
                 .front(),
@@ -201,14 +199,14 @@ TEST_F(GgufKeys, Phi3MarkersStripTheFollowingSpace) {
         with_markers({"<|user|>", "<|end|>", "<|assistant|>"}, 3).set("general.name", name).bytes());
     const Ids ids = t.encode(text, true);
     EXPECT_EQ(ids == stripped, strips) << name;
-    EXPECT_EQ(t.encode("<s>\n", false).size(), 3U);  // <s>, a space and the line break
+    EXPECT_EQ(t.encode("<s>\n", false).size(), 3U);  // <s>, a space, the line break
   }
 }
 
 TEST_F(GgufKeys, AMissingPreTokenizerIsWarnedAbout) {
   const std::string golden = golden_gguf("llama3-mini");
   EXPECT_EQ(tokenizer(golden).encode("chunt c", true), (Ids{420, 66, 71, 351, 278}));
-  // A key with another prefix does not belong to the tokenizer.
+  // Another prefix does not belong to the tokenizer.
   const Tokenizer without = tokenizer(replaced_text(golden, "tokenizer.ggml.pre", "tokenization.gg.pr"));
   ASSERT_EQ(without.warnings().size(), 1U);
   EXPECT_TRUE(names(without.warnings()[0], "m.gguf | tokenizer.ggml.pre"));

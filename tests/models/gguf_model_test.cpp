@@ -25,7 +25,7 @@ const StoredTensor& named(const std::vector<StoredTensor>& tensors, const std::s
   return *found;
 }
 
-// Row numbers of a tensor whose elements number its rows.
+// The tensor's elements number its rows.
 std::vector<float> row_numbers(const StoredTensor& tensor) {
   const HostWeight all = tensor.rows();
   std::vector<float> values(static_cast<size_t>(all.m.rows * all.m.cols)), numbers;
@@ -73,7 +73,7 @@ TEST(GgufModel, LlamasRowsAreReordered) {
   EXPECT_EQ(named(tensors, "blk.1.odd.weight").name, "blk.1.odd.weight");
 }
 
-// Blocks with all bits set have NaN scales.
+// All bits set: NaN scales.
 TEST(GgufModel, NonFiniteScalesAreFound) {
   int found = 0;
   for (const GgufType& type : gguf_types()) {
@@ -86,7 +86,7 @@ TEST(GgufModel, NonFiniteScalesAreFound) {
     const std::string error = error_of([&] {
       for (StoredTensor& tensor : gguf_tensors(parse_gguf(file))) tensors.put(std::move(tensor));
     });
-    if (!error.empty()) continue;  // an unsupported type
+    if (!error.empty()) continue;
     ++found;
     const auto bad = find_not_finite(tensors);
     ASSERT_TRUE(bad) << type.name;
@@ -112,7 +112,7 @@ TEST(GgufModel, GemmasNormsSubtractOne) {
   EXPECT_EQ(row_numbers(named(tensors, "model.embed_tokens.weight")).front(), 0.0F);
 }
 
-// Fused projections become views into the whole tensor; stacked experts are one tensor.
+// Fused projections are views; stacked experts are one tensor.
 TEST(GgufModel, FusedTensorsAreSplit) {
   const std::string up(2 * 4 * 2 * 34, 'u');
   const std::string bytes = small_gguf("qwen3moe")
@@ -155,7 +155,7 @@ TEST(GgufModel, FusedTensorsAreSplit) {
   EXPECT_EQ(named(gguf_tensors(parse_gguf(phi)), "model.layers.0.mlp.gate_up_proj.weight").shape[0], 128);
 }
 
-// The file's config, which must load without warnings.
+// The file must load without warnings.
 ModelSpec spec_of(const Builder& b) {
   const std::string bytes = b.bytes();
   const json config = gguf_config(parse_gguf(bytes));
@@ -321,7 +321,7 @@ TEST(GgufModel, RopeScaling) {
   EXPECT_EQ(odd.long_factor, (std::vector<double>{1.0, 2.0, 3.0, 8.0}));
   EXPECT_EQ(odd.short_factor, odd.long_factor);
   EXPECT_EQ(odd.attention_factor, 1.0);
-  Builder b = small_gguf("qwen2");  // another base than small_gguf()
+  Builder b = small_gguf("qwen2");  // another base
   const std::string base = "qwen2.rope.freq_base";
   b.pairs.replace(b.pairs.find(base) + base.size() + 4, 4, std::string("\0\x24\xF4\x48", 4));  // 500000
   freqs(b, divisors);

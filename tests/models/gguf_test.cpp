@@ -47,7 +47,6 @@ TEST(Gguf, ReadsValuesAndTensors) {
   EXPECT_EQ(static_cast<char>(*file.tensors[1].data), 'q');
 }
 
-// Each damage of a valid file, and the words of its error line.
 TEST(Gguf, DamagesAreNamed) {
   struct FileDamage {
     const char* words;
@@ -120,19 +119,19 @@ TEST(Gguf, DamagesAreNamed) {
   }
 }
 
-// A file that ends early is refused and never read past its end.
+// A file is never read past its end.
 TEST(Gguf, EveryPrefixOfAFileIsRefused) {
   const std::string whole =
       small_gguf("llama").set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"}).bytes();
   for (size_t length = 0; length < whole.size(); length += length < 700 ? 1 : 97) {
-    const std::string part = whole.substr(0, length);  // a copy: sanitizers watch its end
+    const std::string part = whole.substr(0, length);  // sanitizers watch the copy's end
     EXPECT_NE(error_of([&] { parse_gguf(part); }), "") << length;
   }
 }
 
 class GgufFiles : public FolderTest {};
 
-// A tiny golden tokenizer as GGUF metadata, as llama.cpp's converter writes it.
+// Metadata as llama.cpp's converter writes it.
 Builder with_tokenizer(const std::string& name, const char* pre) {
   const json source = read_json(golden_dir() / name / "tokenizer.json");
   std::map<int32_t, std::string> tokens;

@@ -1,4 +1,4 @@
-// In-memory parsers refuse damage that their libraries would accept.
+// Parsers refuse damage that their libraries accept.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,7 +12,7 @@ namespace {
 
 using tok::checked_sentencepiece;
 
-// One protobuf field: a string, a float or a number below 128.
+// A string, a float or a number below 128.
 std::string text_field(int number, const std::string& text) {
   std::string out(1, static_cast<char>(number << 3 | 2));
   for (size_t size = text.size(); true; size >>= 7) {
@@ -96,9 +96,9 @@ TEST(HostileSentencePiece, Charsmaps) {
     return offset << 10 | (leaf ? 1U << 8 : 0) | label;
   };
   std::vector<uint32_t> trie(512, 1U << 31);  // labels of no byte
-  trie[0] = unit(256, 0, false);              // the root's children are at 256 ^ label
-  trie[256 ^ 'a'] = unit(128, 'a', true);     // the value of "a" is at 256 ^ 'a' ^ 128
-  trie[256 ^ 'a' ^ 128] = 1U << 31 | 2;       // the third byte of the replacements
+  trie[0] = unit(256, 0, false);              // the root's children: 256 ^ label
+  trie[256 ^ 'a'] = unit(128, 'a', true);     // the value of "a": 256 ^ 'a' ^ 128
+  trie[256 ^ 'a' ^ 128] = 1U << 31 | 2;       // third byte of the replacements
   EXPECT_EQ(refusal_of_model(with_charsmap(2048, trie, "x" + nul + "y" + nul)), "");
   expect_refusal(with_charsmap(2048, trie, nul + nul));
   expect_refusal(with_charsmap(2048, trie, "x" + nul + "y"));
@@ -114,7 +114,7 @@ TEST(HostileSentencePiece, Charsmaps) {
   expect_refusal(with_charsmap(2048, endless, nul + nul + nul), "32");
 }
 
-// A valid charsmap: 41 -> 61, 42 43 -> 62 63 64, FF21 -> 41 (tests/fuzz/seeds.sh).
+// 41 -> 61, 42 43 -> 62 63 64, FF21 -> 41 (tests/fuzz/seeds.sh).
 TEST(HostileSentencePiece, AValidCharsmapWorks) {
   const TempFolder dir;
   std::filesystem::copy(source_dir() / "tests/fuzz/seeds/sentencepiece-charsmap.model",

@@ -1,5 +1,4 @@
-// A config.json key has transformers' effect, is refused, or is named in a warning; so are keys of other
-// families and unknown keys.
+// Every config.json key, also of another family or unknown, has transformers' effect, is refused or named.
 #include <map>
 
 #include "tests/models/config_cases.h"
@@ -8,12 +7,11 @@ namespace lariat::test {
 namespace {
 
 struct Effect {
-  bool refused = true, other = true;  // other: a different result, or none
-  bool named = false;                 // an error or warning names the key, unlike for the unchanged config
+  bool refused = true, other = true;  // other: changes the result
+  bool named = false;                 // in an error or warning, unlike for the unchanged config
   std::string lines;
 };
 
-// Effect of changing a key of `config`.
 Effect effect(const json& config, const json& change, const std::string& key) {
   const ModelSpec base = *answer(config).spec;
   const Answer got = answer(changed(config, change));
@@ -32,7 +30,7 @@ Effect effect(const json& config, const json& change, const std::string& key) {
   return effect;
 }
 
-// transformers writes this sum and recomputes it on loading.
+// transformers writes this sum and recomputes it.
 TEST(Keys, TheLatentHeadSizeIsKnown) {
   for (const char* name : {"deepseek_v2", "deepseek_v3", "minicpm3"}) {
     const json config = config_of(name);
@@ -84,7 +82,6 @@ TEST(Keys, UnknownKeysAreNamedOnce) {
       effect(config_of("mpt"), {{"attn_config", {{"kv_n_heads", 2}}}}, "attn_config.kv_n_heads").named);
 }
 
-// Errors use the family's key name.
 TEST(Keys, RopeOfGptNeoX) {
   const json config = config_of("gpt_neox");
   EXPECT_TRUE(effect(config, {{"rotary_emb_base", 0.5}}, "rotary_emb_base").named);
@@ -92,8 +89,8 @@ TEST(Keys, RopeOfGptNeoX) {
   EXPECT_FALSE(answer(changed(config, {{"head_dim", 8}})).spec);
 }
 
-// Tied embeddings of a multimodal model: every true, false and absent at both levels vs transformers
-// (tools/lab/golden/make.py ties).
+// Every true, false and absent at both levels of a multimodal model vs transformers (tools/lab/golden/make.py
+// ties).
 TEST(Keys, TiesEqualTransformers) {
   std::map<std::string, size_t> seen;
   const json golden = read_json(golden_file("ties.json"));
@@ -107,7 +104,7 @@ TEST(Keys, TiesEqualTransformers) {
           << config["model_type"] << " of " << config["text_config"]["model_type"] << " " << tie;
       ++seen[config["model_type"]];
     }
-    // model_type may be missing if the architecture is named.
+    // The architecture replaces a missing model_type.
     json unnamed = kind["config"];
     unnamed.erase("model_type");
     EXPECT_EQ(answer(unnamed).spec->tie_word_embeddings, answer(kind["config"]).spec->tie_word_embeddings);

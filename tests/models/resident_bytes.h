@@ -6,7 +6,7 @@
 
 namespace lariat {
 
-// Resident bytes of the mapping that contains `address`, from /proc/self/smaps.
+// Reads the size of the address's mapping in /proc/self/smaps.
 inline size_t resident_bytes(const void* address) {
   const auto wanted = reinterpret_cast<size_t>(address);
   std::ifstream maps("/proc/self/smaps");

@@ -1,4 +1,4 @@
-// transformers' RoPE frequencies for many configs (golden/rope/frequencies.json; see tests/golden/README.md).
+// RoPE frequencies of transformers (golden/rope/frequencies.json).
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Properties beyond the goldens; rope_golden_test.cpp compares the formulas with transformers.
+// rope_golden_test.cpp compares the formulas with transformers.
 #include "models/rope.h"
 
 #include <gtest/gtest.h>
@@ -99,7 +99,7 @@ TEST(Rope, ScalesFollowTheLength) {
   EXPECT_EQ(rope_score_scale(yarn), 1.0);
 }
 
-// A low_freq_factor other than 1, which every published file has.
+// Published files have a low_freq_factor of 1.
 TEST(Rope, Llama3DividesFrequenciesOfLongWavelengths) {
   auto rope = model(RopeType::kLlama3, 8);
   rope.low_freq_factor = 2;
@@ -145,7 +145,7 @@ TEST(Rope, AtOrBelowTheOriginalLengthDynamicIsBitIdenticalToNoScaling) {
   }
 }
 
-// A sequence growing past L0 must not jump.
+// A sequence that grows past L0 must not jump.
 TEST(Rope, DynamicScalesAreContinuousAtTheOriginalLength) {
   for (const RopeType type : {RopeType::kDynamic, RopeType::kDynamicYarn, RopeType::kDynamicYarnRadix}) {
     const auto rope = model(type, 4.0);
@@ -164,7 +164,7 @@ TEST(Rope, DynamicYarnIsBoundedByItsFactor) {
             rope_frequencies(model(RopeType::kYarnRadix, 2.0), 1));
 }
 
-// f / f' of Llama 2 at a scale of 16 in the authors' code, rounded there to float32 and here to three digits.
+// f / f' of Llama 2 at a scale of 16 in the authors' code, in float32, here to three digits.
 TEST(Rope, YarnRadixDividesByPowersOfTheScale) {
   const auto rope = model(RopeType::kYarnRadix, 16);
   const auto before = rope_unscaled(rope).inv_freq, after = rope_frequencies(rope, 1).inv_freq;

@@ -16,7 +16,6 @@ class Safetensors : public FolderTest {
     const uint64_t length = header.size();
     put("file", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
   }
-  // Counts files in the folder, temporary ones included.
   int64_t files() const { return std::distance(fs::directory_iterator(dir_), {}); }
 
   const fs::path file_ = dir_ / "file";
@@ -75,7 +74,7 @@ TEST_F(Safetensors, MisalignedDataIsRead) {
   EXPECT_EQ(std::memcmp(tensor.data, values, 8), 0);
 }
 
-// A header before eight bytes of data, and the words of its error.
+// Headers before eight bytes of data, and words of their errors.
 const struct {
   std::string header;
   const char* words = "w1";

@@ -1,5 +1,5 @@
-// ModelSpec of golden checkpoints and of changed configs vs specs.txt and refused.txt.
-// tests/engine/golden_test.cpp compares their results.
+// Golden checkpoints and changed configs vs specs.txt and refused.txt. tests/engine/golden_test.cpp compares
+// results.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace lariat::test {
 namespace {
 
-// RoPE of a model with heads of 4 pairs and a context of 8192.
+// Heads of 4 pairs, a context of 8192.
 RopeScaling rope_of(const json& config) {
   RopeDefaults defaults;
   defaults.head_dim = 8;
@@ -30,8 +30,8 @@ std::vector<std::string> split_at(const std::string& text, char separator) {
   return parts;
 }
 
-// Lines of `text` with only the fields that differ from `base`. A second RoPE or layer kind that `base` lacks
-// is compared with its first.
+// Keeps fields that differ from `base`. A second RoPE or layer kind unknown to `base` is compared with the
+// first.
 std::string changes(const std::string& text, const std::string& base) {
   const auto base_lines = split_at(base, '\n');
   std::string all;
@@ -53,7 +53,7 @@ std::string changes(const std::string& text, const std::string& base) {
   return all;
 }
 
-// File, key and value named by a warning or error, and the following numbers, keys and class names.
+// File, key and value named by a warning or error, and later numbers, keys and class names.
 std::string essence(const std::string& line, const std::string& file) {
   EXPECT_TRUE(line.starts_with(file + ": ")) << line;
   EXPECT_EQ(line.find('\n'), std::string::npos) << line;
@@ -72,7 +72,7 @@ std::string warned(const std::vector<std::string>& warnings, const std::string& 
   return all;
 }
 
-// Outcome of a specs.txt row: "model BASE [CHANGES]", "rope CONFIG" or "file CONFIG".
+// Rows: "model BASE [CHANGES]", "rope CONFIG" or "file CONFIG".
 std::string outcome_of(const std::string& row) {
   const auto word = [&](size_t from) { return row.substr(from, row.find(' ', from) - from); };
   const std::string kind = word(0), base = kind == "model" ? word(6) : "";
@@ -98,7 +98,7 @@ std::string outcome_of(const std::string& row) {
   }
 }
 
-// LARIAT_UPDATE in the environment rewrites the files for a manual diff.
+// LARIAT_UPDATE rewrites the files.
 TEST(Specs, EqualTheFiles) {
   std::set<std::string> rows;
   for (const char* name : {"specs.txt", "refused.txt"}) {
@@ -119,7 +119,7 @@ TEST(Specs, EqualTheFiles) {
     EXPECT_TRUE(rows.contains("model " + entry.path().filename().string())) << entry.path();
 }
 
-// NTK alpha by length, and the resulting base (get_ntk_alpha of modeling_qwen.py).
+// NTK alpha by length, and the base (get_ntk_alpha of modeling_qwen.py).
 TEST(Specs, Qwen1ScalesOncePerOctave) {
   constexpr struct {
     int64_t trained, length;
@@ -137,8 +137,8 @@ TEST(Specs, Qwen1ScalesOncePerOctave) {
   }
 }
 
-// Exponents use int(18 * 0.44) = 7 dimensions, not the eight rotated ones. A YaRN factor below 1
-// (transformers warns and continues) changes no scores.
+// Exponents use int(18 * 0.44) = 7 dimensions, not the eight rotated ones. A YaRN factor below 1 (a warning
+// in transformers) changes no scores.
 TEST(Specs, FrequenciesOfOddValues) {
   const RopeScaling rope = answer(config_of("gpt_neox_odd")).spec->rope();
   EXPECT_EQ(rope_frequencies(rope, 1).inv_freq[3], std::pow(1e4, -6.0 / 7.0));
@@ -158,7 +158,7 @@ TEST(Specs, EveryNumberIsBounded) {
   }
 }
 
-// Quantized multimodal checkpoints name their method at the top level.
+// Quantized checkpoints name their method at the top level.
 TEST(Specs, TopLevelKeysOfMultimodalConfigs) {
   json quantised = config_of("llava");
   quantised["quantization_config"] = {{"quant_method", "aqlm"}};

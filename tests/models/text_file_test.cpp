@@ -11,7 +11,7 @@ using namespace std::string_literals;
 
 TEST(TextFile, AByteOrderMarkIsSkipped) {
   EXPECT_EQ(without_bom("\xEF\xBB\xBFone", "a text"), "one");
-  EXPECT_EQ(without_bom("\xEF\xBB\xBF\xEF\xBB\xBF", "a text"), "\xEF\xBB\xBF");  // one removed
+  EXPECT_EQ(without_bom("\xEF\xBB\xBF\xEF\xBB\xBF", "a text"), "\xEF\xBB\xBF");
   EXPECT_EQ(without_bom("one \xEF\xBB\xBF", "a text"), "one \xEF\xBB\xBF");
   EXPECT_EQ(without_bom("\xEF\xBB", "a text"), "\xEF\xBB");
   EXPECT_EQ(without_bom("", "a text"), "");
@@ -64,7 +64,7 @@ TEST(TextFile, PrintedTextIsOneLineOfUtf8) {
   EXPECT_EQ(printable("a\x1b[2J\nb\x7F"), "a [2J b ");
   EXPECT_EQ(printable("\xC2\x9B"
                       "2J"),
-            " 2J");  // U+009B does the same in one character
+            " 2J");  // U+009B does the same
   EXPECT_EQ(printable("\xFFh\xC3\xA4\xC3"), "\uFFFDh\u00E4\uFFFD");
 }
 

@@ -13,7 +13,7 @@ using tok::Bpe;
 using tok::BpeScratch;
 using tok::BpeSpec;
 
-// Naive merging: scans every pair at each step, merges the lowest-ranked, leftmost first.
+// Merges the lowest-ranked pair, leftmost first, by scanning all pairs.
 std::vector<std::string> merge_slowly(std::vector<std::string> parts,
                                       const std::vector<std::pair<std::string, std::string>>& merges) {
   std::map<std::pair<std::string, std::string>, size_t> rank;
@@ -33,7 +33,7 @@ std::vector<std::string> merge_slowly(std::vector<std::string> parts,
   }
 }
 
-// A random merge vocabulary over the letters a, b, c and a three-byte character.
+// Letters a, b, c and a three-byte character.
 BpeSpec random_spec(std::mt19937& random, bool byte_fallback) {
   BpeSpec spec;
   std::vector<std::string> tokens = {"a", "b", "c", "\u2581"};

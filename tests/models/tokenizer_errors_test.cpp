@@ -1,4 +1,4 @@
-// A damaged or unknown tokenizer file gives one line with file and key.
+// One line names file and key.
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {

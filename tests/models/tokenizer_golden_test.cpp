@@ -1,4 +1,4 @@
-// Ids and texts of HF tokenizers and SentencePiece (golden/tokenizers; see tests/golden/README.md).
+// Ids and texts of HF tokenizers and SentencePiece (tests/golden/README.md).
 #include "models/model_files.h"
 #include "models/text/chat_template.h"
 #include "tests/models/tokenizer_test_util.h"
@@ -9,7 +9,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// Compares a tokenizer with its golden: ids, texts, and the decoding of random ids.
+// Compares ids, texts, and the decoding of random ids.
 void check(const Tokenizer& tokenizer, const json& golden, const std::vector<std::string>& texts,
            const std::string& name) {
   ASSERT_EQ(golden.at("ids").size(), texts.size());
@@ -31,7 +31,7 @@ void check(const Tokenizer& tokenizer, const json& golden, const std::vector<std
     StreamDecoder decoder(tokenizer, false);
     for (int32_t id : ids) {
       const std::string part = decoder.push(id);
-      EXPECT_NO_THROW(json(part).dump()) << "a partial character";  // dump() throws on text that is not UTF-8
+      EXPECT_NO_THROW(json(part).dump()) << "a partial character";  // dump() throws unless the text is UTF-8
       streamed += part;
     }
     EXPECT_EQ(streamed + decoder.flush(), tokenizer.decode(ids, false));
@@ -40,8 +40,7 @@ void check(const Tokenizer& tokenizer, const json& golden, const std::vector<std
 
 std::vector<std::string> all_texts() { return read_json(golden_dir() / "cases.json"); }
 
-// Small tokenizers as folders and as GGUF (tools/lab/golden/gguf_files.py), which cannot store tokens that
-// strip spaces.
+// Folders, and GGUF (tools/lab/golden/gguf_files.py), which cannot store tokens that strip spaces.
 TEST(TokenizerGolden, SmallTokenizersMatchTheirReference) {
   const auto golden = [](const std::string& name) {
     return read_json(golden_dir() / (name + ".golden.json"));
@@ -55,7 +54,7 @@ TEST(TokenizerGolden, SmallTokenizersMatchTheirReference) {
   }
 }
 
-// Ids of a conversation, as the code published with the files builds it.
+// The code published with the files builds the same conversation.
 void expect_chat(const fs::path& folder, const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   const json messages = read_json(golden_dir() / "chatglm-mini.golden.json").at("chat");
   const auto chat = ChatTemplate::load(folder, tokenizer);
@@ -63,7 +62,6 @@ void expect_chat(const fs::path& folder, const Tokenizer& tokenizer, const std::
   EXPECT_EQ(tokenizer.encode(chat->render(messages, true), false), ids);
 }
 
-// Vocabularies of the tiktoken package, with separate texts.
 TEST(TokenizerGolden, TiktokenMatchesItsPackage) {
   for (const std::string name : {"qwen-tiktoken-mini", "glm4-tiktoken-mini"}) {
     const Tokenizer tokenizer = Tokenizer::load(golden_dir() / name);
@@ -77,7 +75,7 @@ TEST(TokenizerGolden, TiktokenMatchesItsPackage) {
   }
 }
 
-// SentencePiece with tokens after its pieces, selected by class and version in config.json.
+// SentencePiece with tokens after its pieces, selected by class and version.
 TEST(TokenizerGolden, ChatGlmMatchesSentencePiece) {
   const json golden = read_json(golden_dir() / "chatglm-mini.golden.json");
   for (const char* version : {"2", "3"}) {
@@ -142,7 +140,6 @@ INSTANTIATE_TEST_SUITE_P(TokenizerGolden, SharedTokenizer,
                                          SharedCase{"bloomtok", "cases/bloomtok", false, -1, -1, 703}),
                          [](const auto& shared) { return test_name(shared.param.name); });
 
-// transformers' ids under the settings next to a vocabulary (golden/tokenizers/settings.json).
 TEST(TokenizerGolden, SettingsEqualTransformers) {
   const json golden = read_json(golden_dir() / "settings.json");
   EXPECT_GE(golden.size(), 27u);
@@ -150,7 +147,7 @@ TEST(TokenizerGolden, SettingsEqualTransformers) {
     const std::string base = c.at("base");
     const bool shared = base.starts_with("cases/");
     const fs::path source = (shared ? shared_dir() : golden_dir()) / base;
-    LARIAT_NEEDS(source);  // sources outside the repository come last
+    LARIAT_NEEDS(source);  // outside the repository: last
     SCOPED_TRACE(base + ": " + c.at("files").dump());
     const TempFolder dir;
     if (fs::exists(source / "tokenizer.model")) fs::copy(source / "tokenizer.model", dir.path);

@@ -35,7 +35,7 @@ TEST(TokenizerRegex, WordsAndCases) {
   EXPECT_EQ(matches(R"(a{,2}b)", "aaab"), Strings{"aab"});
 }
 
-// HF tokenizers' Split of the same texts (golden/tokenizers/patterns.json).
+// HF tokenizers' Split (golden/tokenizers/patterns.json).
 TEST(TokenizerRegex, PatternsSplitAsInOniguruma) {
   const nlohmann::json golden = read_json(golden_dir() / "patterns.json");
   const Strings texts = golden.at("texts");
@@ -46,7 +46,7 @@ TEST(TokenizerRegex, PatternsSplitAsInOniguruma) {
     step.regex.emplace(pattern, "test");
     for (size_t i = 0; i < texts.size(); ++i) {
       tok::RegexScratch scratch(texts[i].size());
-      std::vector<size_t> got;  // bytes of each piece
+      std::vector<size_t> got;  // bytes per piece
       pre_tokenize({step}, texts[i], true, scratch,
                    [&](std::string_view word) { got.push_back(word.size()); });
       EXPECT_EQ(got, want.at(i).get<std::vector<size_t>>()) << nlohmann::json(texts[i]).dump();

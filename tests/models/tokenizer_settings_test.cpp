@@ -1,4 +1,3 @@
-// Settings files of a vocabulary: supported keys, and warnings about others.
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {
@@ -10,7 +9,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "tokenizer_config.json";
 
-// A golden tokenizer with other settings files.
 Tokenizer load_with(const TempFolder& dir, const std::string& base, const json& files,
                     const json& change = json::object()) {
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
@@ -96,7 +94,7 @@ TEST(TokenizerSettings, Warnings) {
   for (const Case& c : cases) expect_lines(warnings_of(c.base, c.files), c.want);
 }
 
-// transformers' special tokens, from the files or the class (golden/tokenizers/roles.json).
+// Cases of golden/tokenizers/roles.json: tokens from the files or the class.
 TEST(TokenizerSettings, SpecialTokensEqualTransformers) {
   const json cases = read_json(golden_dir() / "roles.json");
   EXPECT_GE(cases.size(), 110U);
@@ -108,7 +106,7 @@ TEST(TokenizerSettings, SpecialTokensEqualTransformers) {
     const Tokenizer tokenizer = load_with(dir, one["base"], one["files"], change);
     json roles = one["roles"];
     for (auto it = roles.begin(); it != roles.end();)
-      it = *it == "" ? roles.erase(it) : std::next(it);  // empty: has no effect
+      it = *it == "" ? roles.erase(it) : std::next(it);  // no effect
     EXPECT_EQ(json(tokenizer.special_tokens()), roles);
     for (const std::string& line : tokenizer.warnings())
       EXPECT_TRUE(names(line, "<nowhere>") || names(line, "tokenizer_class"))
@@ -116,7 +114,7 @@ TEST(TokenizerSettings, SpecialTokensEqualTransformers) {
   }
 }
 
-// A class's default tokens act like tokens named in the files.
+// Default tokens act like tokens named in the files.
 TEST(TokenizerSettings, AClassesDefaultTokensApply) {
   const TempFolder dir;
   const json files = {{kConfig, {{"tokenizer_class", "Qwen2Tokenizer"}}}};
@@ -189,7 +187,7 @@ TEST(TokenizerSettings, ManyWarningsAreTruncated) {
   EXPECT_TRUE(names(lines.back(), "30"));
 }
 
-// A token that the files append to a text is named and skipped: the model must continue the text.
+// The appended token is named and skipped: the model must continue the text.
 TEST(TokenizerSettings, ATemplateThatEndsInEos) {
   json spec = read_json(golden_dir() / "llama-mini" / "tokenizer.json").at("post_processor");
   spec["single"].push_back({{"SpecialToken", {{"id", "</s>"}, {"type_id", 0}}}});

@@ -16,7 +16,7 @@ using Ids = std::vector<int32_t>;
 
 Tokenizer small(const std::string& name) { return Tokenizer::load(golden_dir() / name); }
 
-// A text of about `bytes` bytes with words, numbers, several scripts and special tokens.
+// Words, numbers, several scripts and special tokens.
 std::string long_text(size_t bytes, const std::string& special) {
   const std::vector<std::string> parts = {
       "The river ", "carries", " the boats", "\n\n", "  ",     " 12345", "don't",        "河水把船",
@@ -35,7 +35,7 @@ TEST_P(LongTexts, DecodeTokenByTokenAsAtOnce) {
   EXPECT_EQ(decode_one_by_one(tokenizer, whole, true), tokenizer.decode(whole));
 }
 
-// One word of n bytes must not cost n squared; the limit is generous for any machine.
+// The limit is generous for any machine.
 TEST_P(LongTexts, OfOneWordAreNotQuadratic) {
   const Tokenizer tokenizer = small(GetParam());
   const auto start = std::chrono::steady_clock::now();
@@ -85,7 +85,7 @@ TEST(Tokenizer, SeveralTokensMayStartAText) {
 TEST(Tokenizer, EosComesFromTheTokenizer) {
   const TempFolder dir;
   std::filesystem::copy(golden_dir() / "llama3-mini", dir.path, std::filesystem::copy_options::recursive);
-  // These files configure the model: see ModelSpec::eos_token_ids.
+  // Settings of the model: see ModelSpec::eos_token_ids.
   dir.put("config.json", R"({"eos_token_id": -1})");
   dir.put("generation_config.json", R"({"eos_token_id": [3, 9]})");
   const Tokenizer tokenizer = Tokenizer::load(dir.path);

@@ -12,7 +12,7 @@ namespace lariat::test {
 
 inline std::filesystem::path golden_dir() { return source_dir() / "tests/golden/tokenizers"; }
 
-// A committed tokenizer with some keys of its tokenizer.json replaced.
+// Replaces keys of a golden tokenizer.json.
 inline Tokenizer load_changed(const std::string& name, const nlohmann::json& change,
                               const nlohmann::json& config = nullptr) {
   nlohmann::json spec = read_json(golden_dir() / name / "tokenizer.json");

@@ -19,7 +19,7 @@ TEST(Unicode, InvalidBytesBecomeReplacements) {
   struct Case {
     std::string_view bytes, per_prefix, per_byte;
   };
-  // The first column follows Unicode 15, section 3.9 (U+FFFD substitution).
+  // First column: Unicode 15, section 3.9 (U+FFFD substitution).
   const Case cases[] = {
       {"abc", "abc", "abc"},
       {"h\xC3\xA9", "h\u00e9", "h\u00e9"},
@@ -45,7 +45,7 @@ TEST(Unicode, InvalidBytesBecomeReplacements) {
 }
 
 TEST(Unicode, NormalForms) {
-  // Examples of UAX 15, figures 3 to 6.
+  // UAX 15, figures 3 to 6.
   EXPECT_EQ(normalize("e\u0301 \u212b \u1e9b\u0323 plain", NormalForm::kNfc),
             "\u00e9 \u00c5 \u1e9b\u0323 plain");
   EXPECT_EQ(normalize("\u1e9b\u0323", NormalForm::kNfd), "\u017f\u0323\u0307");
@@ -61,7 +61,7 @@ TEST(Unicode, LongRunsOfMarksAreLinear) {
   for (int i = 0; i < 200'000; ++i) marks += "\u0301\u0323";  // descending classes: the worst case
   const auto start = std::chrono::steady_clock::now();
   const std::string out = normalize(marks, NormalForm::kNfc);
-  // Takes a fraction of a second, seconds under a sanitizer; quadratic code would take minutes.
+  // A fraction of a second, seconds under a sanitizer; quadratic code: minutes.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
   EXPECT_EQ(out.substr(0, 3), "\u1eb9");
   EXPECT_GT(out.size(), 100'000u);

@@ -4,10 +4,9 @@
 #include "tests/simt/checked.h"
 #include "tests/simt/simt.h"
 
-// -fsanitize=thread makes the compiler call a function before every load and store. The program links these
-// functions instead of ThreadSanitizer's library, to check each access of a kernel.
-// Without SIMT_CHECKED (AddressSanitizer builds) only the question below is answered. Host code in these
-// files must not touch device memory; it has no caller to throw to, so it aborts.
+// -fsanitize=thread calls a function before every load and store. These functions, linked instead of
+// ThreadSanitizer's library, check each access of a kernel; they abort if host code touches device memory.
+// AddressSanitizer builds lack SIMT_CHECKED and only answer hooks_linked().
 #ifndef SIMT_CHECKED
 namespace simt {
 bool hooks_linked() { return false; }

@@ -9,7 +9,7 @@
 namespace simt {
 namespace {
 
-// Number of visible fences per block: writes before these fences can be read.
+// Visible fences per block: writes before them can be read.
 using Known = std::unordered_map<uint32_t, uint32_t>;
 
 void join(Known& into, const Known& from) {
@@ -20,12 +20,12 @@ struct Blocks {
   BlockClock clock;
   Known known;                                     // visible to the running block
   Known seen;                                      // visible after its next fence
-  Known released;                                  // as of its last fence: published by its atomics
-  std::unordered_map<const void*, Known> at_word;  // published by atomics on each word
+  Known released;                                  // published by its atomics: known at its last fence
+  std::unordered_map<const void*, Known> at_word;  // published by atomics
   bool early = false;
   uint64_t early_launches = 0;
-  uint32_t last_in_order = 0;  // the last launch that started after all before had ended
-  std::vector<bool> waited;    // threads of the running block
+  uint32_t last_in_order = 0;  // the last launch started after the end of all before
+  std::vector<bool> waited;    // per thread of the running block
 };
 
 Blocks& blocks() {

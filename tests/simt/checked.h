@@ -5,10 +5,10 @@
 
 namespace simt {
 
-// Checks one access of the running kernel against simt.h's rules and throws Fault on a violation.
+// Throws Fault if an access of the running kernel violates simt.h's rules.
 void check_access(const void* address, size_t bytes, Access access);
 
-bool hooks_linked();                        // whether this program checks every access
-bool in_program_data(const void* address);  // a global or constant of the program
+bool hooks_linked();                        // this program checks every access
+bool in_program_data(const void* address);  // global or constant
 
 }  // namespace simt

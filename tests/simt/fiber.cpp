@@ -12,8 +12,8 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #define SIMT_ASAN 1
-// A thread abandoned after a fault never unwinds and leaks the fault's message on its stack. Every kernel
-// thread runs below this function.
+// A thread abandoned after a fault leaks the message on its stack. Every kernel thread runs below this
+// function.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() { return "leak:simt::Fiber::run\n"; }  // NOLINT
 #else
@@ -21,8 +21,8 @@ extern "C" const char* __lsan_default_suppressions() { return "leak:simt::Fiber:
 #endif
 
 #if defined(__x86_64__)
-// Saves the callee-saved registers and stack pointer in *save and continues at `next`. Forty times faster
-// than swapcontext, which makes a system call per switch.
+// Saves the callee-saved registers and stack pointer in *save and continues at `next`: forty times faster
+// than swapcontext with its system call.
 extern "C" void simt_switch_stack(void** save, void* next);
 asm(R"(
 .text
@@ -59,8 +59,8 @@ Fiber* g_entering = nullptr;  // argument of a fiber's first instruction
 
 #if defined(__x86_64__)
 void* make_context(char* stack, size_t size, void (*first)()) {
-  // simt_switch_stack pops six registers and the return address. A function expects its stack pointer 8 below
-  // a multiple of 16, as after a call.
+  // simt_switch_stack pops six registers and the return address; a function expects a stack pointer 8 below a
+  // multiple of 16.
   auto** top = reinterpret_cast<void**>(stack + size);
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(first);
@@ -94,7 +94,7 @@ Fiber::Fiber() {
   mapped_ = size_ + page;
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping_ == MAP_FAILED) throw std::bad_alloc();
-  mprotect(mapping_, page, PROT_NONE);  // the guard page below the stack
+  mprotect(mapping_, page, PROT_NONE);
   stack_ = static_cast<char*>(mapping_) + page;
 }
 
@@ -123,7 +123,7 @@ void Fiber::run(Fiber* fiber) {
 #endif
   fiber->entry_(fiber->argument_);
   fiber->switch_out(true);
-  std::abort();  // a finished fiber must not resume
+  std::abort();
 }
 
 void Fiber::resume() {

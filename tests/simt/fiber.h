@@ -1,8 +1,8 @@
 #pragma once
 #include <cstddef>
 
-// A cooperative thread with a stack: runs one CUDA thread. A guard page catches overflows, and
-// AddressSanitizer is told of every switch.
+// Cooperative thread that runs one CUDA thread. A guard page catches stack overflows; AddressSanitizer is
+// told of every switch.
 namespace simt {
 
 class Fiber {
@@ -12,11 +12,11 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Prepares the fiber to run entry(argument) on its next resume(); drops any earlier run.
+  // The next resume() runs entry(argument); drops any earlier run.
   void start(void (*entry)(void*), void* argument);
 
-  void resume();  // on the scheduler's stack: runs until yield() or the entry's return
-  void yield();   // on the fiber's stack: back to the scheduler
+  void resume();  // scheduler: runs until yield() or the end
+  void yield();   // fiber: back to the scheduler
 
   bool owns_stack_byte(const void* address) const {
     const char* byte = static_cast<const char*>(address);
@@ -33,9 +33,8 @@ class Fiber {
   size_t mapped_ = 0;
   void (*entry_)(void*) = nullptr;
   void* argument_ = nullptr;
-  void* context_ = nullptr;            // the fiber's saved machine context
-  void* scheduler_context_ = nullptr;  // of the last resume()'s caller
-  // AddressSanitizer's state on both sides of a switch.
+  void* context_ = nullptr;
+  void* scheduler_context_ = nullptr;  // caller of the last resume()
   void* fake_stack_ = nullptr;
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;

@@ -17,28 +17,28 @@ namespace simt {
 namespace {
 
 constexpr size_t kDeviceAlignment = 256;
-constexpr int kFill = 0xff;  // NaN in float, half and bfloat16: its use shows
+constexpr int kFill = 0xff;  // NaN in every float format: its use shows
 
-constexpr size_t kGrain = 2;  // bytes per shadow entry: the smallest element of any kernel
-// Freed memory is kept for a while, so that no new allocation reuses its addresses.
+constexpr size_t kGrain = 2;  // bytes per shadow entry: the smallest element
+// Freed memory is kept for a while, so that its addresses are not reused.
 constexpr size_t kKeptBytes = size_t{256} << 20;
 
 struct Allocation {
   size_t bytes = 0;
   int device = 0;
-  uint32_t launch = 0;              // the last launch that wrote it
-  std::vector<BlockClock> written;  // last write of each grain; empty until the first
+  uint32_t launch = 0;              // the last writer
+  std::vector<BlockClock> written;  // last write per grain; empty: none
 };
 
 struct Device {
   std::map<const char*, Allocation> allocations;
-  std::map<const char*, size_t> freed;  // with their sizes
+  std::map<const char*, size_t> freed;
   std::deque<const char*> freed_order;
   size_t freed_bytes = 0;
   size_t total = size_t{16} << 30;
   size_t used = 0;
-  int64_t count = 0;  // of allocations, freed ones included
-  // Recently found allocations: most accesses hit them again.
+  int64_t count = 0;
+  // Most accesses hit recent allocations again.
   struct Found {
     const char* start = nullptr;
     size_t bytes = 0;
@@ -47,11 +47,11 @@ struct Device {
   };
   Found recent[4];
   unsigned oldest = 0;
-  Found* last = recent;  // the newest
+  Found* last = recent;
 };
 thread_local int t_device = 0;
 
-// Created on first use and never destroyed: checked code runs before and after all globals' lifetimes.
+// Never destroyed, because checked code runs after all globals' lifetimes.
 Device& device() {
   static auto& instance = *new Device;
   return instance;
@@ -74,7 +74,7 @@ bool find_device(const char* address) {
   return true;
 }
 
-struct Mark {  // thread is stored + 1; zero: no thread
+struct Mark {  // thread is stored + 1; 0: none
   uint32_t thread = 0;
   uint32_t block_epoch = 0;
   uint32_t warp_epoch = 0;
@@ -82,20 +82,20 @@ struct Mark {  // thread is stored + 1; zero: no thread
 
 struct GrainShadow {
   Mark write;
-  Mark reads[2];  // two readers since that write; one of them is not the writer
+  Mark reads[2];  // since that write; one is not by the writer
 };
 
 struct SharedArray {
   std::unique_ptr<char, decltype(&std::free)> data{nullptr, &std::free};
   size_t bytes = 0;
-  std::vector<GrainShadow> shadow;  // empty until the first recorded access
+  std::vector<GrainShadow> shadow;  // empty: no recorded access
 };
 std::vector<SharedArray> g_shared;
 size_t g_shared_used = 0;
 
 bool same_warp(const Mark& mark, const Clock& clock) { return (mark.thread - 1) / 32 == clock.thread / 32; }
 
-// Whether the marked access precedes the current one in every execution of the block.
+// Whether the marked access precedes the current one in every execution.
 bool ordered(const Mark& mark, const Clock& clock) {
   if (mark.thread == 0 || mark.thread - 1 == clock.thread) return true;
   if (mark.block_epoch != clock.block_epoch) return true;
@@ -116,7 +116,7 @@ std::string record_grain(GrainShadow& grain, Access access, const Clock& clock) 
     if (grain.write.thread == 0) {
       return "thread " + std::to_string(clock.thread) + " reads shared memory that nobody wrote";
     }
-    // Keeps two different threads if possible; replaces an equal or older mark.
+    // Keeps two different threads if possible; replaces an ordered mark.
     const bool first = grain.reads[0].thread == now.thread || ordered(grain.reads[0], clock);
     grain.reads[first ? 0 : 1] = now;
     return {};
@@ -133,7 +133,7 @@ std::string record_grain(GrainShadow& grain, Access access, const Clock& clock) 
 
 void* device_malloc(size_t bytes) {
   if (bytes > device().total - device().used) return nullptr;
-  // Exact size: AddressSanitizer's red zone starts at the next byte.
+  // Exact size, for AddressSanitizer's red zone.
   void* data = nullptr;
   if (posix_memalign(&data, kDeviceAlignment, bytes) != 0) return nullptr;
   std::memset(data, kFill, bytes);
@@ -187,7 +187,7 @@ std::vector<const void*> given_memory(const void* arguments, size_t bytes) {
 
 std::string record_device(const void* address, size_t bytes, Access access) {
   const BlockClock& clock = block_clock();
-  Allocation& allocation = *device().last->allocation;  // after inside_device()
+  Allocation& allocation = *device().last->allocation;  // found by inside_device()
   if (access == Access::kWrite) {
     if (allocation.written.empty()) allocation.written.resize((allocation.bytes + kGrain - 1) / kGrain);
     allocation.launch = clock.launch;

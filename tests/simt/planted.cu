@@ -9,14 +9,12 @@
 #include "kernels/cuda/launch_queue.h"
 #include "kernels/cuda/ptx.cuh"
 
-// One correct kernel and copies with one planted bug each: the shim must catch them all.
 namespace simt {
 namespace {
 
 using namespace lariat;
 using namespace lariat::cuda;
 
-// out[block][t] = sum over the block of in[block][t], by shuffles and shared memory.
 template <Bug kBug>
 __global__ void sum_kernel(const float* in, float* out, const float* host) {
   LARIAT_SHARED(float, partial, 4);
@@ -62,7 +60,7 @@ __global__ void sum_kernel(const float* in, float* out, const float* host) {
   out[blockIdx.x * 128 + t + (kBug == Bug::kDeviceOverrun && blockIdx.x == 2 ? 1 : 0)] = x;
 }
 
-// Every block writes 32 numbers; the last block to finish sums them.
+// The last block sums all parts.
 template <Bug kBug>
 __global__ void last_block_kernel(float* parts, unsigned* finished, float* out) {
   LARIAT_SHARED(unsigned, number, 1);
@@ -89,7 +87,7 @@ struct Memory {
   ~Memory() { device_free(data); }
 };
 
-// Runs twice: a launch must leave the counter unchanged.
+// A launch must restore the counter.
 template <Bug kBug>
 void run_last_block() {
   constexpr unsigned kBlocks = 5, kFloats = kBlocks * 32 + 1;
@@ -126,7 +124,7 @@ __global__ void store_kernel(float* to) {
   to[threadIdx.x] = 1.0F;
 }
 
-// out = weights * x, in one block of 32 threads.
+// out = weights * x in one block.
 template <Bug kBug>
 __global__ void early_kernel(const float* weights, const float* x, float* out, unsigned* count) {
   LARIAT_SHARED(float, staged, 32);
@@ -145,7 +143,7 @@ __global__ void early_kernel(const float* weights, const float* x, float* out, u
   out[t] = weight * x[t] + 0.0F * early;
 }
 
-// Tests the third launch of its list; the first launch wrote x.
+// Tests the third launch; the first wrote x.
 template <Bug kBug>
 void run_early() {
   float last = 0.0F;

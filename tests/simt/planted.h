@@ -2,7 +2,7 @@
 
 namespace simt {
 
-// Three correct kernels, each followed by its variants with one bug.
+// Correct kernels, each followed by its variants with one bug.
 enum class Bug {
   kSound,
   kLeavesBarrier,
@@ -39,10 +39,9 @@ enum class Bug {
   kCount,
 };
 
-// Runs this kernel of planted.cu on a few threads.
 void run_planted(Bug bug);
 
-// Frees memory of launches that have not run: queued ones, or recorded ones that may be replayed.
+// Frees memory of queued launches, or of recorded launches that may be replayed.
 void free_too_early(bool recorded);
 
 }  // namespace simt

@@ -1,4 +1,4 @@
-// cuBLAS products of a prefill: one for q, k and v, one for gate and up.
+// cuBLAS products of a prefill: one for q, k, v, one for gate and up.
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/simt/simt.h"
@@ -12,7 +12,7 @@ using namespace lariat::test;
 struct ProductsCase {
   const char* name;
   DType dtype;
-  uint64_t products;  // cuBLAS products per layer
+  uint64_t products;  // per layer
 };
 
 void PrintTo(const ProductsCase& c, std::ostream* out) { *out << c.name << " " << name_of(c.dtype); }
@@ -35,20 +35,21 @@ TEST_P(SimtProducts, PerLayer) {
 
 constexpr DType kF32 = DType::kF32, kF16 = DType::kF16, kBF16 = DType::kBF16;
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, SimtProducts,
-    testing::Values(ProductsCase{"llama_gqa", kBF16, 4}, ProductsCase{"llama_gqa", kF32, 4},
-                    ProductsCase{"llama_gqa", kF16, 8},  // two terms each
-                    ProductsCase{"llama_gqa", DType::kQ8, 4},
-                    ProductsCase{"llama_odd", kBF16, 5},  // k starts 64 bytes after the end of q
-                    ProductsCase{"llama_bias", kF16, 8}, ProductsCase{"llama_bias", kBF16, 4},
-                    ProductsCase{"qwen3", kBF16, 4}, ProductsCase{"phi4_mini", kBF16, 4},
-                    ProductsCase{"gemma2", kBF16, 4},
-                    ProductsCase{"olmo2", kBF16, 4},  // norms over all heads
-                    ProductsCase{"gpt_neox", kBF16, 4}, ProductsCase{"bloom", kBF16, 4}),
-    [](const auto& test) {
-      return std::string(test.param.name) + "_" + std::string(name_of(test.param.dtype));
-    });
+INSTANTIATE_TEST_SUITE_P(Families, SimtProducts,
+                         testing::Values(ProductsCase{"llama_gqa", kBF16, 4},
+                                         ProductsCase{"llama_gqa", kF32, 4},
+                                         ProductsCase{"llama_gqa", kF16, 8},  // two terms each
+                                         ProductsCase{"llama_gqa", DType::kQ8, 4},
+                                         ProductsCase{"llama_odd", kBF16, 5},  // 64 bytes lie between q and k
+                                         ProductsCase{"llama_bias", kF16, 8},
+                                         ProductsCase{"llama_bias", kBF16, 4},
+                                         ProductsCase{"qwen3", kBF16, 4}, ProductsCase{"phi4_mini", kBF16, 4},
+                                         ProductsCase{"gemma2", kBF16, 4},
+                                         ProductsCase{"olmo2", kBF16, 4},  // norms over all heads
+                                         ProductsCase{"gpt_neox", kBF16, 4}, ProductsCase{"bloom", kBF16, 4}),
+                         [](const auto& test) {
+                           return std::string(test.param.name) + "_" + std::string(name_of(test.param.dtype));
+                         });
 
 }  // namespace
 }  // namespace simt

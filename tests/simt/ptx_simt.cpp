@@ -17,7 +17,7 @@ int product(uint32_t a, uint32_t b, unsigned at, int8_t) {
   return static_cast<int8_t>(a >> (8 * at)) * static_cast<int8_t>(b >> (8 * at));
 }
 
-// kPerWord elements of type T per word, along the columns of A and the rows of B.
+// kPerWord elements per word, along A's columns and B's rows.
 template <unsigned kPerWord, class T, class Sum>
 void mma(Sum (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   const MmaOperands mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};

@@ -16,12 +16,12 @@
 #include "tests/simt/memory.h"
 #include "tests/simt/simt.h"
 
-// kernels/cuda/runtime.h without a GPU: a heap-memory device with synchronous operations. Copies to
-// page-locked host memory arrive only when the host waits for them.
+// Implements kernels/cuda/runtime.h on the heap, with synchronous operations. Copies to page-locked memory
+// arrive when the host waits.
 struct CUgraphExec_st {
   simt::Recording launches;
 };
-struct CUevent_st {  // time of its last record
+struct CUevent_st {
   uint32_t launches = 0;
   uint64_t copies = 0;
 };
@@ -55,13 +55,13 @@ namespace {
 
 std::set<Graph> g_graphs;
 
-std::map<std::byte*, size_t> g_pinned;  // page-locked memory, and its size
+std::map<std::byte*, size_t> g_pinned;  // page-locked memory and its sizes
 struct Copy {
   void* to;
   std::vector<std::byte> bytes;
 };
-std::deque<Copy> g_copies;  // copies to pinned memory that no wait has delivered
-uint64_t g_arrived = 0;     // delivered copies
+std::deque<Copy> g_copies;  // copies to page-locked memory in flight
+uint64_t g_arrived = 0;
 
 uint64_t copies_so_far() { return g_arrived + g_copies.size(); }
 
@@ -84,7 +84,7 @@ void fail_capture(simt::CaptureFailure where) {
   if (simt::g_capture_failure == where) throw Error("CUDA: recording a decode step: not supported");
 }
 
-// A recording stream accepts only launches here; a real stream refuses some other calls.
+// Stricter than a real stream: only launches are recorded.
 void expect_not_recording(const char* what) {
   if (simt::recording() != nullptr) throw Error(std::string(what) + " while launches are recorded");
 }
@@ -128,7 +128,7 @@ void* device_malloc(size_t bytes) {
   return simt::device_malloc(bytes);
 }
 
-// Memory of a recorded launch must stay allocated; this function has no caller to throw to, so it aborts.
+// Aborts if a recorded launch uses the memory.
 void device_free(void* data) noexcept {
   bool refused = data != nullptr && simt::recording() != nullptr;
   for (const Graph graph : g_graphs) {

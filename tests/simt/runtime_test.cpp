@@ -1,4 +1,4 @@
-// The backend on unusual machines, simulated by the shim.
+// Unusual machines, simulated by the shim.
 #include <memory>
 #include <thread>
 
@@ -11,7 +11,7 @@
 namespace lariat::test {
 namespace {
 
-// Runs enough small launches for a recorded step, and returns their result for ones.
+// Enough small launches for a recorded step.
 float doubled_often(Backend& backend, const Tensor& x) {
   const std::vector<float> ones(64, 1.0F);
   backend.copy_in(x.view().data, ones.data(), ones.size() * sizeof(float));
@@ -38,8 +38,7 @@ TEST(CudaMachine, WithoutGraphsLaunchesRunOneByOne) {
   }
 }
 
-// Every launch of a list but the first starts early, whether run singly or from a record, unless early starts
-// are disabled.
+// Launches after a list's first start early, unless disabled.
 TEST(CudaMachine, LaunchesStartEarly) {
   for (const char* setting : {"1", "0"}) {
     setenv("LARIAT_PDL", setting, 1);
@@ -53,7 +52,6 @@ TEST(CudaMachine, LaunchesStartEarly) {
   }
 }
 
-// If early launches cannot be recorded, they are recorded in order without an error.
 TEST(CudaMachine, UnrecordableEarlyLaunchesAreRecordedInOrder) {
   CudaBackend backend(0, [](const std::string& line) { ADD_FAILURE() << line; });
   const Tensor x(backend, 1, 64);
@@ -67,7 +65,7 @@ TEST(CudaMachine, UnrecordableEarlyLaunchesAreRecordedInOrder) {
   EXPECT_EQ(simt::early_launches(), before);
 }
 
-// A thread starts on device 0, whatever device its backend uses.
+// A thread starts on device 0, whatever its backend's device.
 TEST(CudaMachine, AnyThreadMayCallABackendOfAnyDevice) {
   CudaBackend first(0), second(1);
   for (CudaBackend* backend : {&first, &second}) {
@@ -75,7 +73,7 @@ TEST(CudaMachine, AnyThreadMayCallABackendOfAnyDevice) {
       const Tensor x(*backend, 1, 64);
       for (int i = 0; i < 4; ++i) EXPECT_EQ(doubled_often(*backend, x), 1024.0F);
       EXPECT_GE(backend->step_counts().replayed, 2);
-      first.synchronize();  // changes the device on the way
+      first.synchronize();  // changes the device
       EXPECT_EQ(doubled_often(*backend, x), 1024.0F);
     }).join();
   }
@@ -90,7 +88,6 @@ TEST(CudaMachine, MemoryOfAnotherDeviceIsRefused) {
   EXPECT_THROW(first.synchronize(), simt::Fault);
 }
 
-// The tables of many sequences use permanent memory.
 TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
   constexpr int64_t kMany = 65, kDeep = 32, kNarrow = 16;
   CudaBackend backend;
@@ -121,8 +118,8 @@ TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
   EXPECT_EQ(simt::device_allocations(), before);
 }
 
-// A decoding GPU has the next step queued before the host has the last token. It idles only after the prompt,
-// its token, and the last requested token.
+// The next step is queued before the host has the last token. The GPU idles only after the prompt, its token,
+// and the last requested token.
 TEST(CudaMachine, DecodingNeverWaitsForTheHost) {
   CudaBackend backend;
   AheadBackend plain(backend, false);

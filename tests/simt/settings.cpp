@@ -10,7 +10,7 @@
 namespace simt {
 namespace {
 
-// Number after `prefix` in an environment variable; `otherwise` if unset.
+// Number after `prefix`; `otherwise` if the variable is unset.
 unsigned environment_number(const char* name, std::string_view prefix, unsigned otherwise) {
   const char* text = std::getenv(name);
   if (text == nullptr) return otherwise;

@@ -25,17 +25,17 @@ struct Thread {
   State state = State::kReady;
   unsigned index = 0;
   dim3 position;
-  Where where;  // the barrier or exchange it waits at
+  Where where;  // barrier or exchange it waits at
   const char* what = "";
   unsigned mask = 0;
   unsigned char payload[kPayload] = {};
   size_t payload_bytes = 0;
   uint32_t warp_epoch = 0;
-  std::deque<std::vector<Copy>> copies;  // groups in flight; the last one is open
+  std::deque<std::vector<Copy>> copies;  // groups in flight; the last is open
 };
 
-// Lanes of a warp at one exchange, all with the same arguments; another group of the warp, or a lane with
-// other arguments, takes the slow path through check_lanes().
+// Lanes at one exchange with the same arguments. Other lanes of the warp take the slow path through
+// check_lanes().
 struct Meeting {
   unsigned arrived = 0, mask = 0, line = 0;
   const char* what = nullptr;
@@ -45,18 +45,18 @@ struct Meeting {
   }
 };
 
-// The device: one block at a time; its threads (and stacks) are reused for the next block.
+// Runs one block at a time and reuses its threads.
 struct Machine {
   std::vector<std::unique_ptr<Thread>> pool;
   unsigned n_threads = 0;
   unsigned waiting = 0, done = 0;
-  unsigned barrier_line = 0;  // line of the barrier of the `waiting` threads
+  unsigned barrier_line = 0;  // the `waiting` threads' barrier
   uint32_t block_epoch = 0;
   std::vector<Lanes> handed_over;  // per warp
   std::vector<Meeting> meetings;   // per warp
   Thread* current = nullptr;
   bool running = false;
-  bool inside = false;  // the running thread is in the shim: accesses unchecked
+  bool inside = false;  // the thread is in the shim: accesses unchecked
   std::string fault;
   std::vector<uint32_t> warp_order, block_order;
   void (*body)(void*) = nullptr;
@@ -68,7 +68,7 @@ struct Machine {
 };
 Machine g;
 
-// Marks the shim's own work. Threads switch inside it, and leave it before they resume the kernel.
+// Marks the shim's own work.
 struct Inside {
   Inside() { g.inside = true; }
   ~Inside() { g.inside = before; }
@@ -89,13 +89,12 @@ std::string stuck_at(const Thread& t) {
 
 Thread& lane_of(const Thread& t, unsigned lane) { return *g.pool[t.index / kWarp * kWarp + lane]; }
 
-// Message about a thread that can never reach the point where `waiter` waits.
+// `other` can never reach the point where `waiter` waits.
 std::string divergence(const Thread& waiter, const Thread& other) {
   return "divergent " + std::string(waiter.what) + " at " + at(waiter.where) + ": " + named(waiter) +
          " expects thread " + std::to_string(other.index) + ", but " + stuck_at(other);
 }
 
-// Every remaining thread is blocked: names the waiting threads.
 std::string explain_deadlock() {
   const Thread* at_barrier = nullptr;
   for (unsigned i = 0; i < g.n_threads; ++i) {
@@ -110,7 +109,7 @@ std::string explain_deadlock() {
   return at_barrier != nullptr ? "not all threads reach the barrier: " + stuck_at(*at_barrier) : "deadlock";
 }
 
-// Names threads that left, or wait elsewhere, while `t` is at a barrier.
+// Names threads that left or wait elsewhere.
 [[noreturn]] void fault_at_barrier(const Thread& t) {
   const auto there = [&](const Thread& other) {
     return other.state != State::kAtBarrier || other.where.line == t.where.line;
@@ -120,7 +119,7 @@ std::string explain_deadlock() {
   fault(named(t) + " waits at the barrier of " + at(t.where) + ", but " + stuck_at(*g.pool[i]));
 }
 
-// Lanes that already wait for `t` at its exchange; a fault if a lane of its mask can never come.
+// Waiting lanes at t's exchange; a fault if a lane of its mask can never come.
 unsigned check_lanes(const Thread& t) {
   const unsigned self = t.index % kWarp;
   if ((t.mask >> self & 1U) == 0) {
@@ -220,7 +219,7 @@ void run_block() {
   shared_free_all();
 }
 
-// Access to memory outside the thread's stack.
+// Checks memory outside the thread's stack.
 void check_memory(const Thread& t, const void* address, size_t bytes, Access access) {
   const Inside inside;
   if (touches_shared(address, bytes)) {
@@ -243,7 +242,7 @@ void check_memory(const Thread& t, const void* address, size_t bytes, Access acc
 }
 
 void check_launch(dim3 grid, dim3 block, size_t shared_bytes) {
-  constexpr size_t kMaxShared = 227 << 10;  // sm_90, opted in
+  constexpr size_t kMaxShared = 227 << 10;  // opt-in limit of sm_90
   if (grid.count() == 0 || block.count() == 0) throw Fault("launch of an empty grid or block");
   if (block.count() > 1024) throw Fault("launch of more than 1024 threads per block");
   if (grid.y > 65535 || grid.z > 65535) throw Fault("launch of a grid beyond 65535 in y or z");
@@ -260,7 +259,7 @@ void wait_for_launches() { thread_waits(g.current->index); }
 void fault(const std::string& what) {
   const Inside inside;
   g.fault = what;
-  for (;;) g.current->fiber.yield();  // never resumed
+  for (;;) g.current->fiber.yield();
 }
 
 void fault_outside_mask(const char* what) {
@@ -399,8 +398,6 @@ void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, void (*body)(vo
     run_block();
   }
 }
-
-// --- checks of every access (files compiled with -fsanitize=thread) ---------------------------------------
 
 void check_access(const void* address, size_t bytes, Access access) {
   const Thread& t = *g.current;

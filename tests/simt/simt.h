@@ -15,20 +15,18 @@
 #include "tests/simt/blocks.h"
 #include "tests/simt/memory.h"
 
-// CUDA's execution model on the CPU, for tests: compiled with -include of this file instead of the CUDA
-// headers, a .cu file is plain C++. A launch runs its blocks one after the other; a block's threads are
-// fibers that run until a barrier or a warp-wide instruction. Undefined behaviour on a GPU is a simt::Fault
-// here:
+// CUDA's execution model on the CPU: compiled with -include of this file instead of the CUDA headers, a .cu
+// file is plain C++. Blocks run one after the other; a block's threads are fibers that run until a barrier or
+// a warp-wide instruction. Undefined behaviour on a GPU is a simt::Fault here:
 //   - a thread leaves the kernel while others wait at a barrier, or waits at a different barrier
-//   - a shuffle, vote or __syncwarp that not all lanes of its mask reach, or reach with different masks
-//   - a shuffle that reads a lane outside its mask
-//   - more threads, blocks or shared memory than a device has
-//   - a launch with memory that is freed before it runs, or memory of another device
-//   - a thread of an early launch that ends without waiting for the launches before
-// and, in files compiled with -fsanitize=thread (see access_hooks.cpp):
-//   - two threads of a block touch one shared byte, one of them writing, with no barrier in between
-//   - two blocks of a launch write one byte of device memory, or one reads the other's write, without atomics
-//     or an order by fences and an atomic (blocks.h)
+//   - not all lanes of a mask reach a shuffle, vote or __syncwarp with the same mask
+//   - a shuffle reads a lane outside its mask
+//   - a launch exceeds a device's threads, blocks or shared memory
+//   - a launch's memory is freed before it runs, or belongs to another device
+//   - a thread of an early launch ends without waiting
+// and, in files compiled with -fsanitize=thread (access_hooks.cpp):
+//   - threads of a block touch one shared byte, one writing, with no barrier in between
+//   - blocks of a launch write one byte, or one reads another's write, without atomics or an order (blocks.h)
 //   - a kernel reads unwritten shared memory, touches host memory, or misses an allocation
 //   - host code touches device memory
 //   - a thread that has not waited reads an earlier launch's write, or writes device memory (blocks.h)
@@ -41,7 +39,7 @@ struct Dim3 {
   constexpr uint64_t count() const { return uint64_t{x} * y * z; }
 };
 
-// std::source_location, missing in clang 14.
+// clang 14 lacks std::source_location.
 struct Where {
   const char* file = "";
   unsigned line = 0;
@@ -50,36 +48,35 @@ struct Where {
   }
 };
 
-// Violation of a rule by a kernel; thrown by launch().
+// A violation; thrown by launch().
 class Fault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Threads and blocks run in index order or in reverse: a missing barrier rarely survives both. Or in random
-// order: the blocks of a launch, and repeatedly the warps of a block. Initially LARIAT_SIMT_ORDER: forward,
-// backward or random:SEED.
+// Blocks and warps run in index order, in reverse or at random: a missing barrier rarely survives all.
+// Initially LARIAT_SIMT_ORDER: forward, backward or random:SEED.
 enum class Order { kForward, kBackward, kRandom };
 void set_order(Order order);
 Order order();
-void put_in_order(std::vector<uint32_t>& indices, size_t count);  // 0, 1, ... count - 1 in running order
-// The device's number of multiprocessors (LARIAT_SIMT_SMS): by default 4, which small shapes fill.
+void put_in_order(std::vector<uint32_t>& indices, size_t count);  // 0, 1, ... count - 1 in this order
+// LARIAT_SIMT_SMS, by default 4, which small shapes fill.
 int multiprocessors();
-std::string settings();  // both, in shell syntax
+std::string settings();  // in shell syntax
 
 uint64_t gemms();  // cuBLAS products so far
 
-// Makes recordings fail at the start, at the end, or at the end if one launch starts early.
+// Recordings fail at the start, at the end, or at the end if a launch starts early.
 enum class CaptureFailure { kNone, kBegin, kEnd, kEarly };
 void set_capture_failure(CaptureFailure failure);
 
-// Number of host waits with nothing else queued: a GPU then idles until the host continues.
+// Host waits with nothing else queued: a GPU then idles.
 uint64_t idle_waits();
 
 inline constexpr unsigned kWarp = 32;
-inline constexpr size_t kPayload = 64;  // bytes that a lane can exchange in one warp-wide instruction
+inline constexpr size_t kPayload = 64;  // bytes per lane of a warp-wide instruction
 
-// Exchanged values of a warp's lanes; valid until the caller's next warp-wide instruction.
+// Valid until the caller's next warp-wide instruction.
 struct Lanes {
   alignas(16) unsigned char bytes[kWarp][kPayload];
 
@@ -92,33 +89,31 @@ struct Lanes {
 };
 
 void barrier(const Where& where);
-// Waits until every lane in `mask` is here with the same mask; `memory` orders the warp's shared accesses,
-// like __syncwarp and unlike a shuffle.
+// Waits for every lane in `mask`; `memory` orders shared accesses, like __syncwarp and unlike a shuffle.
 const Lanes& exchange(const char* what, unsigned mask, const void* payload, size_t bytes, bool memory,
                       const Where& where);
 unsigned lane_id();
-[[noreturn]] void fault(const std::string& what);  // in a kernel: ends the launch
+[[noreturn]] void fault(const std::string& what);  // ends the launch
 [[noreturn]] void fault_outside_mask(const char* what);
-bool in_kernel();                            // false inside these functions, called from a kernel
-unsigned thread_index();                     // of the running thread in its block
+bool in_kernel();  // false inside these functions
+unsigned thread_index();
 void wait_for_launches();                    // kernels/cuda/launch.h
 void expect_allocated(const void* address);  // for a prefetch
 
-// The block's shared array of this key, allocated on first use.
+// Allocated on first use.
 void* static_shared(const void* key, size_t bytes);
 void* dynamic_shared();
 
-// Asynchronous copy, completed when its group is waited for. zero_fill: source not read.
+// Completed when its group is waited for. zero_fill: does not read the source.
 void copy_async(void* shared_dst, const void* src, size_t bytes, bool zero_fill);
 void commit_copies();
 void wait_copies(unsigned groups_left_in_flight);
 
-// early: the launch starts while earlier launches may still run.
+// early: earlier launches may still run.
 void run(Dim3 grid, Dim3 block, size_t shared_bytes, bool early, void (*body)(void*), void* params,
          size_t params_bytes);
 
-// Launches and their arguments: between start_recording() and stop_recording(), launch() only adds to the
-// list.
+// Between start_recording() and stop_recording(), launch() only adds to the list.
 struct RecordedLaunch {
   std::function<void()> start;
   std::vector<const void*> given;  // given_memory()
@@ -127,7 +122,7 @@ struct RecordedLaunch {
 using Recording = std::vector<RecordedLaunch>;
 void start_recording();
 Recording stop_recording();
-Recording* recording();  // the current recording, or null
+Recording* recording();  // null: none
 
 template <class... P, class... A>
 void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, bool early, A&&... args) {
@@ -136,7 +131,7 @@ void launch(void (*kernel)(P...), Dim3 grid, Dim3 block, size_t shared_bytes, bo
     std::tuple<P...> params;
   };
   Call call{kernel, std::tuple<P...>(std::forward<A>(args)...)};
-  // Arguments without their padding, where the rest of an old address may look like a new one.
+  // Padding may hold the rest of an old address.
   std::vector<const void*> given;
   const auto add = [&]<class T>(T argument) {
 #if __has_builtin(__builtin_clear_padding)
@@ -174,7 +169,7 @@ T shuffle(const char* what, unsigned mask, T value, unsigned source, const Where
 }  // namespace simt
 
 using dim3 = simt::Dim3;
-inline dim3 threadIdx, blockIdx, blockDim, gridDim;  // set by the scheduler at every switch
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;  // set at every switch
 
 #define __global__
 #define __device__
@@ -242,8 +237,7 @@ inline int __all_sync(unsigned mask, int predicate, simt::Where where = simt::Wh
   return __ballot_sync(mask, predicate, where) == mask;
 }
 
-// Fibers are cooperative: read and write are atomic. One function each: the compiler's access checks are
-// disabled per function.
+// Atomic, because fibers are cooperative. Access checks can be disabled only per function.
 template <class T>
 SIMT_UNCHECKED T atomicAdd(T* address, std::type_identity_t<T> value) {
   const T old = *address;

@@ -11,7 +11,7 @@
 namespace simt {
 namespace {
 
-// Names the settings that repeat a failed run.
+// Prints the settings that repeat a failed run.
 class SaySettings : public testing::Environment {
   void TearDown() override {
     if (testing::UnitTest::GetInstance()->Failed()) std::printf("simt: run with %s\n", settings().c_str());
@@ -20,7 +20,7 @@ class SaySettings : public testing::Environment {
 [[maybe_unused]] const testing::Environment* const g_say_settings =
     testing::AddGlobalTestEnvironment(new SaySettings);
 
-// The fault of a planted kernel, or "" if it completes. A wrong result is a fault, too.
+// Returns the fault or wrong result, "" if the kernel completes.
 std::string outcome(Bug bug, Order with) {
   const Order before = order();
   set_order(with);
@@ -36,7 +36,7 @@ std::string outcome(Bug bug, Order with) {
 
 struct Expected {
   Bug bug;
-  std::string_view words;  // of the fault; empty: a correct kernel
+  std::string_view words;  // of the fault; empty: correct
 };
 
 void expect_outcomes(std::initializer_list<Expected> all) {
@@ -49,8 +49,7 @@ void expect_outcomes(std::initializer_list<Expected> all) {
   }
 }
 
-// The last block may read the others' results; an early launch may read, before it waits, an earlier list's
-// results.
+// An early launch may read an earlier list's results before it waits.
 TEST(Simt, CorrectKernelsRun) {
   expect_outcomes({{Bug::kSound, ""}, {Bug::kLastBlock, ""}, {Bug::kEarly, ""}});
 }
@@ -76,7 +75,7 @@ TEST(Simt, ACorrectKernelRunsAfterAFault) {
   EXPECT_EQ(outcome(Bug::kSound, Order::kForward), "");
 }
 
-// An AddressSanitizer build stops at the overruns.
+// AddressSanitizer stops at the overruns.
 TEST(Simt, FaultsThatNeedChecksOfEveryAccess) {
   if (!hooks_linked()) LARIAT_SKIP("this build does not check every access");
   constexpr std::string_view kUnwritten = "shared memory that nobody wrote",
@@ -119,7 +118,7 @@ TEST(Simt, QueuedLaunchesDoNotOutliveTheirMemory) {
 
 #if defined(__SANITIZE_ADDRESS__)
 TEST(SimtAsanDeathTest, OverrunsAreDetected) {
-  // A static array's size is in its type: UndefinedBehaviorSanitizer reports the index before the access.
+  // UndefinedBehaviorSanitizer reports the index of a static array first.
   EXPECT_DEATH(run_planted(Bug::kSharedOverrun), "heap-buffer-overflow|index 4 out of bounds");
   EXPECT_DEATH(run_planted(Bug::kDynamicOverrun), "heap-buffer-overflow");
   EXPECT_DEATH(run_planted(Bug::kDeviceOverrun), "heap-buffer-overflow");

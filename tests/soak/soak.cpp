@@ -1,11 +1,10 @@
-// Repeats generation rounds for the given time and watches its memory:
+// Repeats generation rounds and watches memory:
 //
 //   soak MODEL_DIR SECONDS
 //
-// Every round does the same work: prompts of many lengths on sequences that are reset, dropped and forked,
-// under a dynamic scaling, so that every set of RoPE frequencies and every cache and scratch size occurs.
-// After the first rounds everything is allocated: the memory at the end of a round may then change by at most
-// 1 %.
+// Every round uses all RoPE frequencies, caches and scratch sizes: prompts of many lengths on sequences that
+// are reset, dropped and forked, under a dynamic scaling. After the first rounds, a round may change memory
+// by at most 1 %.
 #include <malloc.h>
 
 #include <algorithm>
@@ -24,8 +23,7 @@ namespace {
 
 constexpr int64_t kWarmUp = 5;  // rounds
 
-// Allocated memory. The allocator's overhead depends on block addresses: it varies by a page or two of the KV
-// cache between runs.
+// The allocator's overhead depends on block addresses: it varies by a page or two of the KV cache.
 double allocated_mb() {
   const struct mallinfo2 info = mallinfo2();
   return static_cast<double>(info.uordblks + info.hblkhd) / 1e6;

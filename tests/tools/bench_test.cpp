@@ -1,4 +1,3 @@
-// The bench command: its tests, and numbers that are consistent with each other and the clock.
 #include "engine/stopwatch.h"
 #include "models/config.h"
 #include "models/weights.h"
@@ -12,8 +11,7 @@ const std::string kBench = "bench --model " + kDemo.string() + " --device cpu --
 TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
   std::vector<std::string> tests;
   const auto weights = static_cast<double>(planned_weights(load_config(kDemo), {}).bytes);
-  constexpr double kCache =
-      4 * 2 * 64 * (2 + 2);  // bytes per position: layers, heads, head size, f16 and bf16
+  constexpr double kCache = 4 * 2 * 64 * (2 + 2);  // layers, heads, head size, f16 and bf16
   const auto start = Stopwatch::now();
   const Json json = json_of(run_lariat(kBench + "--prompt 8,3 --gen 2 --depth 5,0 --reps 3"));
   const double all = seconds_since(start);
@@ -40,7 +38,7 @@ TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
   EXPECT_EQ(tests, (std::vector<std::string>{"pp8@0", "pp3@0", "tg2@0", "pp8@5", "pp3@5", "tg2@5"}));
 }
 
-// Model, threads and options determine the bits; other tokens give other bits.
+// Model, threads and options determine the bits.
 TEST(Bench, NamesTheComputedLogits) {
   std::vector<std::string> hashes[2];
   for (auto& of_run : hashes) {
@@ -59,7 +57,7 @@ TEST(Bench, NamesTheComputedLogits) {
 }
 
 TEST(Bench, ReportsTheRerotationsOfADynamicScale) {
-  // The demo checkpoint was trained at 512 tokens: of four scale steps per octave, the second begins at 609.
+  // The model was trained at 512 tokens: of four scale steps per octave, the second begins at 609.
   const Json json = json_of(
       run_lariat(kBench + "--rope-scaling dynamic --rope-factor 4 --prompt 0 --gen 8 --depth 605 --reps 1"));
   const Json& rerotations = json["results"][0]["rerotations"];

@@ -1,4 +1,4 @@
-// Small checkpoints with answers from transformers, outside the repository.
+// Small checkpoints with transformers' answers.
 #include "tests/tools/program.h"
 
 namespace lariat::test {

@@ -1,7 +1,6 @@
 #pragma once
 #include "tests/tools/terminal.h"
 
-// lariat chat and generate on the demo checkpoint with a chat template.
 namespace lariat::test {
 
 namespace fs = std::filesystem;
@@ -11,7 +10,7 @@ inline constexpr const char* kTemplate =
     "%}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
 
-// kTemplate's rendering of messages, the last one the user's, without its BOS.
+// The last message is the user's; BOS is missing.
 inline std::string rendered(const std::vector<std::string>& messages, const std::string& end = "</s>") {
   std::string text;
   for (size_t i = 0; i < messages.size(); ++i)
@@ -19,7 +18,6 @@ inline std::string rendered(const std::vector<std::string>& messages, const std:
   return text + "<|assistant|>\n";
 }
 
-// Number of messages reported by /context.
 inline int messages_of(const std::string& context) {
   const size_t end = context.find(" message");
   return end == std::string::npos ? -1 : std::stoi(context.substr(context.find_last_of(" \n", end - 1) + 1));
@@ -31,7 +29,7 @@ class ChatProgram : public FolderTest {
     link_files(kDemo, model_);
     put("model/chat_template.jinja", kTemplate);
   }
-  // Makes every answer endless: no token ends the text or a turn.
+  // No token ends the text or a turn.
   void make_endless() const {
     put("model/chat_template.jinja",
         "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}\n{% endfor %}"

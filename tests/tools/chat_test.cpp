@@ -23,7 +23,7 @@ TEST_F(ChatProgram, ThreeTurnsOnATerminalAndOneInterrupted) {
   terminal.until("And then?\n");
   const std::string beginning = terminal.until(" ");  // the answer has begun
   terminal.interrupt();
-  std::string second = beginning + " " + terminal.until("^C");  // as the terminal shows the key
+  std::string second = beginning + " " + terminal.until("^C");  // as echoed
   second += terminal.until("\nlariat: ");
   terminal.until("\n> ");
   EXPECT_EQ(messages_of(terminal.say("/context")), 4);
@@ -117,7 +117,7 @@ TEST_F(ChatProgram, CtrlDDuringAnAnswerEndsTheConversation) {
 }
 
 TEST_F(ChatProgram, ASecondSignalEndsACommand) {
-  ASSERT_EQ(mkfifo((dir_ / "fifo").c_str(), 0600), 0);  // has no reader
+  ASSERT_EQ(mkfifo((dir_ / "fifo").c_str(), 0600), 0);  // no reader
   Terminal terminal(chat({"-n", "4"}));
   terminal.until("> ");
   terminal.type("/save " + (dir_ / "fifo").string() + "\n");
@@ -211,7 +211,7 @@ TEST_F(ChatProgram, OneTurnPerLineInAPipe) {
   EXPECT_EQ(windows.out, expected);
 }
 
-// Messages before the invalid byte are answered, and the conversation is saved.
+// Earlier messages are answered and saved.
 TEST_F(ChatProgram, InvalidUtf8EndsAPipe) {
   const std::string file = (dir_ / "context").string(), far(5000, ' ');
   const Outcome outcome = pipe("Hello\n" + far + "caf\xE9\n", "-n 5 --save-cache " + file);
@@ -252,7 +252,6 @@ TEST_F(ChatProgram, TemplateVariables) {
             generate("deep" + rendered({"Hello"}), "-n 6").out);
 }
 
-// Every error saves the conversation.
 TEST_F(ChatProgram, AnErrorInAPipeKeepsTheConversation) {
   const std::string file = (dir_ / "context").string();
   const Outcome outcome = pipe("Hello\n/nonsense\nAnd then?\n", "-n 5 --save-cache " + file);
@@ -268,13 +267,13 @@ TEST_F(ChatProgram, AnInterruptedPipeHasFailed) {
   put("input", "Once upon a time\nAnd then?\n");
   std::string line;
   for (const std::string& word : chat({"--ctx", "1000000", "--save-cache", file})) line += " " + word;
-  // An endless answer is running once part of it is printed.
+  // Output means that an endless answer is running.
   const std::string script = lariat_program() + line + " <" + (dir_ / "input").string() + " >" + out + " 2>" +
                              err + " & while [ ! -s " + out +
                              " ]; do sleep 0.1; done; kill -TERM $!; wait $!";
   const int status = std::system(script.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
-  // A fast machine may print first that the answer exceeds the trained context.
+  // A fast machine may print a warning first.
   const std::string said = slurp(err);
   EXPECT_TRUE(names(said.substr(said.rfind("lariat: ")), "lariat: error: | 1")) << said;
   EXPECT_EQ(messages_of(pipe("/context\n", "--ctx 1000000 --load-cache " + file).err), 2);

@@ -28,10 +28,10 @@ TEST(Against, BothPerplexitiesEqualSeparateRuns) {
   EXPECT_LT(both["kl_p99"], both["kl_max"]);
   EXPECT_EQ(both["model"]["weights"], "q4");
   EXPECT_EQ(both["against"]["weights"], "bf16");
-  EXPECT_EQ(both["against"]["keys"], "f32");  // like the first model's
+  EXPECT_EQ(both["against"]["keys"], "f32");  // as the first model's
 }
 
-// 8-bit values cost next to nothing; the keys are unchanged.
+// 8-bit values cost next to nothing.
 TEST(Against, ReportsTheCostOf8BitValues) {
   const auto both = json_of_demo(
       "--ctx 300 --kv-dtype k=f16,v=q8 --rope-scaling dynamic --against same --against-kv-dtype f16");
@@ -57,11 +57,11 @@ TEST(Against, TakesSeveralLengths) {
   ASSERT_EQ(both["results"].size(), 2U);
   EXPECT_EQ(both["results"][0], one["results"][0]);
   EXPECT_EQ(both["results"][1]["ctx"], 300);
-  EXPECT_EQ(one["kl"], one["results"][0]["kl"]);  // fields of a single length stay at the top level
+  EXPECT_EQ(one["kl"], one["results"][0]["kl"]);  // at the top level for a single length
   EXPECT_EQ(one["identical_frequencies"], true);
 }
 
-// Stale vs re-rotated keys: equal until the scale changes; each side equals a separate run.
+// Stale and re-rotated keys are equal until the scale changes; each side equals a separate run.
 TEST(Against, ComparesGrowingContexts) {
   const std::string growing =
       "--method growing --ctx 600 --step 100 --rope-scaling dynamic --rope-original-ctx 256 ";

@@ -6,8 +6,7 @@
 namespace lariat::test {
 namespace {
 
-// Every option with a file name: output options are declared, all others are inputs. Add each new option to
-// its side.
+// Add each new option with a file name to its side.
 TEST(Files, AreInputsUnlessDeclaredAsOutputs) {
   const std::set<std::string> written = {"save-cache", "report", "results", "out",
                                          "trace",      "svg",    "csv",     "losses"};
@@ -19,17 +18,17 @@ TEST(Files, AreInputsUnlessDeclaredAsOutputs) {
     for (const CLI::Option* option : options_of(*command)) {
       const std::string name = option->get_lnames().at(0), type = plain_type(*option);
       if (type.find("FILE") == type.npos && type.find("DIR") == type.npos) continue;
-      if (name == "svg" && type == "DIR") continue;  // a folder that receives pictures
+      if (name == "svg" && type == "DIR") continue;
       EXPECT_NE(written.contains(name), read.contains(name)) << command->get_name() << " --" << name;
       EXPECT_EQ(written.contains(name), option->get_option_text() == "written") << name;
     }
   }
 }
 
-// Chat commands too; they may overwrite only the conversation's file and --save-cache's.
+// Chat commands may overwrite only the conversation's file and --save-cache's.
 TEST_F(ChatProgram, ACommandNeverOverwritesAnInput) {
   const std::string tokens = (model_ / "tokenizer.model").string(), file = (dir_ / "context").string();
-  put("model/tokenizer.model", slurp(kDemo / "tokenizer.model"));  // a copy, not a link into the repository
+  put("model/tokenizer.model", slurp(kDemo / "tokenizer.model"));  // not a link into the repository
   expect_error(pipe("/save " + tokens + "\n", ""), 1, "/save " + tokens + " | --model");
   EXPECT_EQ(slurp(tokens), slurp(kDemo / "tokenizer.model"));
   EXPECT_EQ(pipe("Hello\n/save " + file + "\n", "-n 3 --save-cache " + file).code, 0);
@@ -37,7 +36,7 @@ TEST_F(ChatProgram, ACommandNeverOverwritesAnInput) {
   EXPECT_EQ(messages_of(pipe("/context\n", "--load-cache " + file).err), 4);
 }
 
-// docs/chat.md: the same command every day. A context found in no file is an error.
+// docs/chat.md: the same command every day.
 TEST_F(ChatProgram, TheFirstDailyRunCreatesTheContext) {
   const std::string file = (dir_ / "context").string(),
                     both = " --load-cache " + file + " --save-cache " + file;

@@ -24,7 +24,7 @@ TEST_F(ChatProgram, GenerateAnswersAMessage) {
 }
 
 TEST_F(ChatProgram, AnAnswerEndsWithTheTurn) {
-  // The model has another end-of-text token; only the template ends the turn.
+  // The model has another end token: only the template ends the turn.
   make_endless();
   put("model/chat_template.jinja", kTemplate);
   const Json json = json_of(generate("What is the pass key?", "--chat -n 400 --json"));
@@ -39,15 +39,14 @@ TEST_F(ChatProgram, GenerateContinuesAContext) {
   std::string line = "generate --quiet -m " + model_.string() + " -n 35 --load-cache " + file;
   for (const std::string& word : words({})) line += " " + word;
   EXPECT_EQ(first.substr(0, first.size() - 1) + run_lariat(line).out, whole);
-  // A prompt follows the context without a BOS.
+  // A prompt follows without BOS.
   const Json more = json_of(run_lariat(line + " --json -p 'and then'"));
   const Json tokens =
       json_of(run_lariat("tokenize --json --no-bos --model " + model_.string() + " --text 'and then'"));
   EXPECT_EQ(more.at("prompt_tokens"), tokens.at("tokens").size());
 }
 
-// Whatever ended a text, a continuation of its context follows the last printed token, also after a full
-// context and after a chat answer.
+// A text may also end at a full context or as a chat answer.
 TEST_F(ChatProgram, ATextContinuesAfterItsLastToken) {
   const std::string file = (dir_ / "context").string();
   const auto tokens = [&](const std::string& prompt, const std::string& more) {
@@ -75,12 +74,11 @@ TEST_F(ChatProgram, ATextContinuesAfterItsLastToken) {
                                .out;
   const Json typed = tokens("Once upon a time" + text.substr(0, text.size() - 1), "-n 8");
   EXPECT_EQ(rest("-n 8")["tokens"], typed);
-  // The context is full: an error.
+  // The context is full.
   generate("Once upon a time", "--ctx 10 --save-cache " + file);
   expect_error(run_lariat("generate -n 3 --ctx 10 --kv-dtype f32 --dtype f32 -m " + model_.string() +
                           " --load-cache " + file),
                1, "11 | 10 | --ctx");
-  // A scored text follows the whole context.
   const std::string other = (dir_ / "other").string();
   generate("Once upon a time", "-n 6 --save-cache " + other);
   const auto scored = [&](const std::string& context) {
@@ -114,7 +112,7 @@ TEST_F(ChatProgram, PromptsWithEscapesAndFromStdin) {
   EXPECT_EQ(run_lariat(model + R"(--escape -p 'A "b"\n\tc\u00e9\\')").out, expected);
   put("input", "A \"b\"\n\tcé\\");
   EXPECT_EQ(run_lariat(model + "--prompt-file -", dir_ / "input").out, expected);
-  // The script has read a line of the file: the rest is the prompt.
+  // The script has read a line; the rest is the prompt.
   put("input", "a line\nA \"b\"\n\tcé\\");
   const std::string script = "{ read -r line; " + lariat_program() + " " + model + "--prompt-file -; } <" +
                              (dir_ / "input").string() + " >" + (dir_ / "out").string();
@@ -133,7 +131,7 @@ TEST_F(ChatProgram, GuessesChangeNoText) {
     EXPECT_GE(guessed["lookup"]["proposed"], guessed["lookup"]["accepted"]);
     EXPECT_GT(guessed["lookup"]["accepted"], 0) << more;
   }
-  // After a saved context, whose last page the lines share.
+  // The lines share the saved context's last page.
   const std::string file = (dir_ / "context").string();
   generate(prompt, "-n 0 --save-cache " + file);
   put("lines", "{\"prompt\": \" ball. Tom had\"}\n{\"prompt\": \" car. Tom had\"}\n");

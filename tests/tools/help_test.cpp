@@ -20,7 +20,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// Parses "lariat COMMAND ..." like the program, errors included, without running it.
+// Parses like the program without running it.
 void parse_dry(const std::string& line) {
   struct Parsed {};
   const std::string program = "lariat ";
@@ -32,7 +32,7 @@ void parse_dry(const std::string& line) {
   try {
     app->parse(line.substr(program.size()));
     FAIL() << line << " has no command";
-  } catch (const Parsed&) {  // with all required options
+  } catch (const Parsed&) {  // all required options are present
     if (const auto unknown = app->remaining(true); !unknown.empty())
       throw CLI::ExtrasError("lariat", unknown);
   }
@@ -111,7 +111,7 @@ TEST(Help, AcceptsACommandName) {
     EXPECT_EQ(run_lariat(version).out, run_lariat("--version").out);
 }
 
-// A command with a long option of llama.cpp also has its short option.
+// A long option of llama.cpp brings its short option.
 TEST(Help, ShortNamesAreLlamaCpps) {
   const auto app = make_app();
   for (const CLI::App* command : commands_of(*app)) {
@@ -135,7 +135,7 @@ TEST(Help, DescribesGenerate) {
   }
 }
 
-// Errors outside tools/ quote settings in backticks; each is an option of some command.
+// Errors outside tools/ quote settings in backticks.
 TEST(Help, SettingsAreOptions) {
   const auto app = make_app();
   std::string commands;
@@ -163,7 +163,7 @@ TEST(Help, ExamplesParse) {
   EXPECT_THROW(parse_dry("lariat generate --prompt x"), CLI::ParseError);
 }
 
-// bash's completions for a command line whose last word is incomplete.
+// The last word is incomplete.
 std::vector<std::string> bash_offers(const std::vector<std::string>& words) {
   const TempFolder folder;
   const fs::path script = folder.path / "complete.sh";
@@ -185,7 +185,7 @@ using Words = std::vector<std::string>;
 
 TEST(Completion, OffersCommandsOptionsAndValues) {
   EXPECT_EQ(bash_offers({"pe"}), Words{"perplexity"});
-  EXPECT_EQ(bash_offers({""}).size(), commands_of(*make_app()).size() + 1);  // plus help
+  EXPECT_EQ(bash_offers({""}).size(), commands_of(*make_app()).size() + 1);
   EXPECT_EQ(bash_offers({"he"}), Words{"help"});
   EXPECT_EQ(bash_offers({"help", ""}).size(), commands_of(*make_app()).size());
   EXPECT_EQ(bash_offers({"help", "pe"}), Words{"perplexity"});
@@ -209,7 +209,7 @@ TEST(Completion, OffersAnOptionOnceAndNoHiddenOne) {
   EXPECT_EQ(bash_offers({"sweep", "--rope-sc"}), Words{});
 }
 
-// Bash completes file and folder names; the function selects which of the two.
+// The function selects files or folders.
 TEST(Completion, LeavesFilesAndFoldersToBash) {
   EXPECT_EQ(bash_offers({"generate", "--model", "a"}), Words{"compopt -o dirnames"});
   EXPECT_EQ(bash_offers({"generate", "--prompt-file", "a"}), Words{"compopt -o default"});

@@ -1,4 +1,4 @@
-// Hostile files: the program prints one clear line and does not read, allocate or wait for them. See also
+// Hostile files give one clear line; the program does not read, allocate or wait for them. See also
 // refusals.tsv.
 #include "tests/tools/spoiled.h"
 
@@ -20,7 +20,7 @@ TEST(Hostile, Terabytes) {
         {"dtype", "U8"}, {"shape", {more}}, {"data_offsets", {data.size(), data.size() + more}}};
     model.put_weights(header.dump(), data);
     ASSERT_TRUE(model.stretch("model.safetensors", 8 + header.dump().size() + data.size() + more));
-    expect_error(model.run(kLogits), 1, "model.safetensors | unused");  // mapped, refused, never read
+    expect_error(model.run(kLogits), 1, "model.safetensors | unused");  // never read
   }
   const Spoiled model;
   model.change("config.json", "/vocab_size", 1 << 20);
@@ -54,11 +54,11 @@ TEST(Hostile, Patterns) {
   EXPECT_EQ(model.tokenize("aab aaab").code, 0);
   const std::string words = "tokenizer.json | pre_tokenizer.pretokenizers[0].pattern.Regex";
   expect_error(model.tokenize(std::string(60, 'a')), 1, words);
-  // The costs of many words just below the limit add up.
+  // Costs of words below the limit add up.
   std::string text;
   for (int i = 0; i < 3000; ++i) text += std::string(19, 'a') + " ";
   expect_error(model.tokenize(text), 1, words);
-  // Each match of this pattern scans all following text, for every character.
+  // Each match scans all following text.
   model.split_by("[^x]*x|.");
   text.clear();
   for (int i = 0; i < 200; ++i) text += std::string(5000, 'a') + "x";  // long words are fine

@@ -20,7 +20,7 @@ TEST(Inspect, DescribesTheDemo) {
   for (const auto& [key, value] :
        {std::pair("layers", 4), {"hidden", 256}, {"heads", 4}, {"kv_heads", 2}, {"head_dim", 64}})
     EXPECT_EQ(got[key], value) << key;
-  // The embedding; in each of four layers q and o, k and v, gate, up and down, two norms; a final norm.
+  // Embedding; four layers of q and o, k and v, gate, up and down, two norms; a final norm.
   const int64_t embedding = 2048 * 256, attention = 4 * 256 * (256 * 2 + 128 * 2), mlp = 4 * 3 * 704 * 256,
                 norms = 9 * 256, all = embedding + attention + mlp + norms;
   EXPECT_EQ(got["parameters"], Json({{"total", all}, {"per_token", all}}));
@@ -38,7 +38,7 @@ TEST(Inspect, DescribesTheDemo) {
   EXPECT_EQ(got["tokenizer"]["vocabulary"], 2048);
   EXPECT_EQ(got["tokenizer"]["special_tokens"]["eos_token"], "</s>");
   EXPECT_EQ(got["chat_template"], false);
-  // Two pages of 256 positions: f16 keys and bf16 values. Norms are not counted.
+  // Two pages of 256 positions: f16 keys, bf16 values. Norms are not counted.
   EXPECT_EQ(got["memory"],
             Json({{"weights", 2 * (all - norms)}, {"ctx", 300}, {"kv_cache", 512 * 4 * 2 * 64 * (2 + 2)}}));
 }
@@ -74,7 +74,6 @@ TEST(Inspect, ShowsAnUnsupportedModel) {
   const Outcome text = run_lariat("inspect --model " + (folder.path / "model").string());
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_TRUE(names(text.out, "runs | no | TwistForCausalLM"));
-  // A multimodal config.
   folder.put("model/config.json",
              R"({"text_config": {"num_hidden_layers": 7, "quantization_config": {"bits": 4}}})");
   const Json inner = inspected(folder.path / "model");

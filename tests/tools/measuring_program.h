@@ -16,7 +16,7 @@ class MeasuringTest : public FolderTest {
  protected:
   std::string model() const { return " --model " + model_.string(); }
   std::string file(const std::string& name) const { return (dir_ / name).string(); }
-  // A small sweep whose results do not depend on the machine's speed.
+  // Results do not depend on the machine's speed.
   std::string small_sweep(const std::string& report) const {
     return "sweep" + model() + " --file " + text_.string() + " --report " + file(report) +
            " --scalings none,linear,yarn,dynamic-yarn --lengths 256,640 --depths 0,1"

@@ -32,16 +32,15 @@ TEST_F(PerplexityCache, ATextAfterASavedContext) {
   const auto behind = json("second.txt", load);
   EXPECT_EQ(behind["context_tokens"], n);
   EXPECT_EQ(behind["results"][0]["tokens"], behind["results"][0]["ctx"].get<int64_t>() - n);
-  // The preceding context lowers the text's loss.
+  // The context lowers the loss.
   EXPECT_LT(behind["results"][0]["nll"].get<double>(), alone["results"][0]["nll"].get<double>());
   EXPECT_EQ(slurp(context_), saved);
-  // Saves over the loaded file: the context grows.
+  // The loaded file is overwritten.
   const auto grown = json("second.txt", load + " " + save);
   EXPECT_EQ(grown["results"], behind["results"]);
   EXPECT_EQ(json("second.txt", load)["context_tokens"], behind["results"][0]["ctx"]);
 }
 
-// Results are printed before a save fails on a full disk.
 TEST_F(PerplexityCache, AFailedSaveFollowsTheResults) {
   Outcome outcome = run("first.txt", "--save-cache /dev/full --json");
   const auto printed = Json::parse(outcome.out);
@@ -50,8 +49,8 @@ TEST_F(PerplexityCache, AFailedSaveFollowsTheResults) {
   expect_error(outcome, 1, "/dev/full");
 }
 
-// Each part is saved with its BOS; later parts drop the BOS by default. f32 throughout: missing attention
-// between parts changes this text's nll by 2.4e-4, as much as bf16 products differ between processors.
+// Later parts drop the BOS by default. f32: missing attention between parts changes the nll by 2.4e-4, as
+// much as bf16 products differ between processors.
 TEST_F(PerplexityCache, ATextAfterJoinedContexts) {
   const std::string text = slurp(kDemo / "heldout.txt");
   put("a.txt", text.substr(0, 600));

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 inline const std::filesystem::path kSource = source_dir(), kDemo = kSource / "configs" / "demo";
 
 struct Outcome {
-  int code = -1;  // exit code; 128 + n after signal n
+  int code = -1;  // 128 + n after signal n
   std::string out, err;
 };
 
@@ -32,7 +32,7 @@ inline std::filesystem::path fresh_dir() {
   return dir;
 }
 
-// arguments: shell syntax. input: file for standard input.
+// arguments: shell syntax. input: a file.
 inline Outcome run_lariat(const std::string& arguments, const std::filesystem::path& input = "/dev/null") {
   const TempFolder folder;
   const auto out = folder.path / "out", err = folder.path / "err";
@@ -51,7 +51,7 @@ inline Json json_of(const Outcome& outcome) {
   return Json::parse(outcome.out);
 }
 
-// Expects one stderr line with the standard prefix and these words, and an empty stdout.
+// Expects one stderr line with the standard prefix, and no stdout.
 inline void expect_error(const Outcome& outcome, int code, std::string_view words) {
   EXPECT_EQ(outcome.code, code) << outcome.err;
   EXPECT_EQ(outcome.err.rfind("lariat: error: ", 0), 0U) << outcome.err;

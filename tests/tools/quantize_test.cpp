@@ -6,7 +6,7 @@
 namespace lariat::test {
 namespace {
 
-// The argmax of the first two logits leads by 16 and 0.7; the third has a near tie.
+// The first two argmaxes lead by 16 and 0.7; the third is a near tie.
 TEST(QuantizeOption, GenerateStartsLikeTheFloatModel) {
   std::vector<Json> tokens;
   std::vector<double> logprobs;  // of the second token
@@ -31,7 +31,7 @@ TEST(QuantizeOption, BenchOfRandomWeightsNamesIt) {
                          "--quantize q4 --prompt 16 --gen 4 --reps 1 --json"));
   EXPECT_EQ(json["quantize"], "q4");
   EXPECT_EQ(json["dtype"], "q4");
-  const Json& prompt = json["results"][0];  // GB/s count all weights once
+  const Json& prompt = json["results"][0];  // GB/s count all weights
   EXPECT_NEAR(
       prompt["gb_s"].get<double>() * 1e9 * 16 / prompt["tok_s_median"].get<double>(),
       static_cast<double>(planned_weights(load_config(kDemo), searched_form(DType::kQ4, kSearchBlock)).bytes),

@@ -1,5 +1,4 @@
-// Refused and accepted commands: rows of refusals.tsv and accepted.tsv. Checks exit codes and the named
-// files, options and values, never the wording.
+// Checks exit codes and named files, options and values of refusals.tsv and accepted.tsv, never the wording.
 #include "models/io/json_fields.h"
 #include "tests/tools/spoiled.h"
 
@@ -18,8 +17,8 @@ std::vector<std::vector<std::string>> rows_of(const char* table) {
   return rows;
 }
 
-// Shell functions for the rows: spoil copies `good` to `bad` and rewrites a file, or removes it if no text is
-// given; change edits a file of the copy with sed.
+// spoil copies `good` to `bad` and rewrites a file, or removes it without a text; change edits a file of the
+// copy with sed.
 constexpr const char* kShell = R"(lariat() {{ {} "$@"; }}
 spoil() {{ rm -rf bad; cp -r good bad; rm -f "bad/$1"; [ $# = 1 ] || printf "$2" >"bad/$1"; }}
 change() {{ rm -rf bad; cp -r good bad; LC_ALL=C sed "$2" "good/$1" >"bad/$1"; }}
@@ -47,7 +46,7 @@ class Commands : public FolderTest {
     for (const char* name : {"lfs/model.safetensors", "lfs-config/config.json",
                              "lfs-tokenizer/tokenizer.model", "lfs-json/tokenizer.json"})
       put(name, pointer);
-    // Copies, not links: a command that is wrongly accepted may overwrite them.
+    // Copies: a command that is wrongly accepted may overwrite them.
     for (const char* name : {"model.safetensors", "config.json", "tokenizer.model", "heldout.txt"})
       put(fmt::format("own/{}", name), slurp(kDemo / name).substr(0, 10000));
     for (const char* name : {"config.json", "model.safetensors"})
@@ -75,12 +74,11 @@ class Commands : public FolderTest {
       EXPECT_EQ(type(fmt::format("lariat generate -m demo -f once.txt -n 0 --save-cache {}", context)).code,
                 0);
   }
-  static std::string wide(const std::string& ascii) {  // UTF-16, little-endian, without a mark
+  static std::string wide(const std::string& ascii) {  // UTF-16, little-endian
     std::string bytes;
     for (const char c : ascii) bytes.append({c, '\0'});
     return bytes;
   }
-  // Runs a shell command line in the folder.
   Outcome type(const std::string& line) const {
     logs_.put("typed.sh", fmt::format(fmt::runtime(kShell), lariat_program(), line));
     const std::string logs = logs_.path.string();
@@ -123,9 +121,9 @@ TEST_F(Commands, AreAcceptedWithAWarningAtMost) {
   }
 }
 
-// A file size limit ends the run after the text's last, unfinished line.
+// A file size limit ends the run after an unfinished line.
 TEST_F(Commands, AnErrorAfterATextStartsANewLine) {
-  // Too small for a context, enough for the startup file of some OpenMP libraries.
+  // Too small for a context, enough for OpenMP's startup file.
   const Outcome outcome = type(
       "(trap '' XFSZ; ulimit -f 8; lariat generate -m demo -p 'Once upon a time' -n 3 --save-cache x) 2>&1 | "
       "cat");

@@ -16,7 +16,7 @@ TEST_F(MeasuringErrors, EveryRowOfAPasskeyRunNamesItsSetting) {
   EXPECT_EQ(report["sweep"]["scalings"], Json({"dca/chunk=384/window=128+yarn"}));
   EXPECT_EQ(report["sweep"]["passkey"]["tasks"], Json({"passkey", "multikey"}));
   for (size_t i = 0; i < 2; ++i) {
-    for (const Json& row : {found["tasks"][i]["results"][0], report["results"][1 - i]}) {  // sorted by key
+    for (const Json& row : {found["tasks"][i]["results"][0], report["results"][1 - i]}) {
       EXPECT_EQ(row["task"], i == 0 ? "passkey" : "multikey");
       EXPECT_EQ(row["model"], "demo");
       EXPECT_EQ(row["weights"], "BF16");
@@ -33,7 +33,7 @@ TEST_F(MeasuringErrors, EveryRowOfAPasskeyRunNamesItsSetting) {
   EXPECT_TRUE(holds(slurp(dir_ / "out.csv"), ",2.0,demo,BF16,bf16,k=f16 v=bf16,noise,multikey,\n"));
 }
 
-// Renames only earlier logs: no other file or device; a link stays a link.
+// Only earlier logs are renamed; a link stays a link.
 TEST_F(MeasuringErrors, ResultsNeverReplaceOtherFiles) {
   namespace fs = std::filesystem;
   const std::string sweep = "sweep" + model() +

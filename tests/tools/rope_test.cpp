@@ -26,7 +26,6 @@ TEST(RopeCommand, JsonHasTheFrequenciesOfTheLength) {
   scaling.type = RopeType::kDynamic;
   scaling.factor = 2.0;
   scaling.original_ctx = scaling.max_position_embeddings = 4096;
-  // The table's columns for each pair.
   const auto after = rope_frequencies(scaling, 6000).inv_freq, before = rope_unscaled(scaling).inv_freq;
   for (size_t i = 0; i < before.size(); ++i) {
     EXPECT_DOUBLE_EQ(got["ratio"][i], after[i] / before[i]);

@@ -1,4 +1,4 @@
-// A checkpoint's generation_config.json sets sampling defaults; command line options override them.
+// generation_config.json sets defaults; options override them.
 #include "tests/tools/chat_program.h"
 
 namespace lariat::test {
@@ -106,7 +106,7 @@ TEST_F(SamplingProgram, UnusedSettingsMayBeInvalid) {
   EXPECT_EQ(written("--stop % --repetition-penalty 1")["tokens"], plain["tokens"]);
 }
 
-// A published format; expected numbers are transformers', with f32 weights and f64 sums.
+// Numbers are transformers', with f32 weights and f64 sums.
 TEST_F(SamplingProgram, AModelWithVllmsKeys) {
   const fs::path model = shared_dir() / "cases" / "sampling-keys";
   LARIAT_NEEDS(model);
@@ -121,7 +121,7 @@ TEST_F(SamplingProgram, AModelWithVllmsKeys) {
   EXPECT_EQ(sampled["sampling"]["top_k"], 5);
 }
 
-// A special token is not printed but ends a text: from either configuration, alone and within text.
+// The token is not printed: from either configuration, alone and within text.
 TEST_F(SamplingProgram, ASpecialTokenEndsAText) {
   put("model/tokenizer_config.json", R"({"additional_special_tokens": ["."]})");
   const Json whole = written("");

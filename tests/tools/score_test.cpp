@@ -1,4 +1,4 @@
-// lariat score and generate --prompts: one output line per input line.
+// score and generate --prompts: one output line per input line.
 #include <regex>
 
 #include "tests/tools/chat_program.h"
@@ -63,7 +63,7 @@ TEST_F(JsonLineProgram, ScoresEachLine) {
   EXPECT_EQ(second.at("per_byte").get<double>(), second.at("sum").get<double>() / 11);
 }
 
-// Float weights: a line scores the same alone and among others. Integers: a warning suggests an option.
+// Weights are floats. With integers a warning suggests an option.
 TEST_F(JsonLineProgram, ALineScoresTheSameAloneAndAmongOthers) {
   const std::string text = slurp(kDemo / "heldout.txt");
   std::string lines, last;
@@ -122,7 +122,6 @@ TEST_F(JsonLineProgram, BadLinesAreNamedAndTheRestIsScored) {
   EXPECT_TRUE(names(line, "lariat: error: | lines.jsonl | 9"));
 }
 
-// Statistics of the last line: the common prefix is prefilled once.
 TEST_F(JsonLineProgram, AThousandLinesPrefillTheirPromptOnce) {
   const std::string text = slurp(kDemo / "heldout.txt").substr(0, 1500);
   std::string lines;
@@ -132,14 +131,14 @@ TEST_F(JsonLineProgram, AThousandLinesPrefillTheirPromptOnce) {
   EXPECT_EQ(outcome.code, 0);
   const Json tokens = json_of(run_lariat("tokenize --json -m " + model_.string() + " --text '" + text + "'"));
   const auto prompt = static_cast<int>(tokens.at("tokens").size());
-  // On a busy machine a warning precedes the last line.
+  // On a busy machine a warning comes first.
   std::istringstream last(
       std::regex_replace(outcome.err.substr(outcome.err.rfind("lariat: ")), std::regex("[^0-9]+"), " "));
   int line_count = 0, continuations = 0, read = 0, shared = 0;
   last >> line_count >> continuations >> read >> shared;
   EXPECT_EQ(line_count, 1000) << outcome.err;
   EXPECT_GE(read, prompt);
-  EXPECT_LE(read, prompt + 40);  // the last token runs again in each of 16 groups
+  EXPECT_LE(read, prompt + 40);  // the last token again for each of 16 groups
   EXPECT_GE(read + shared, 1000 * prompt);
 }
 
@@ -152,7 +151,7 @@ TEST_F(JsonLineProgram, ScoresAfterASavedContextAndWithoutABos) {
   const auto bare =
       json_lines(score(R"({"prompt": "Once upon a time", "continuation": ", there"})", "--no-bos").out);
   EXPECT_EQ(behind[0].at("tokens").size(),
-            whole[0].at("tokens").size() + 1);  // the tokenizer's leading space
+            whole[0].at("tokens").size() + 1);  // leading space
   EXPECT_EQ(bare[0].at("tokens"), whole[0].at("tokens"));
   EXPECT_NE(bare[0].at("logprobs"), whole[0].at("logprobs"));
 }

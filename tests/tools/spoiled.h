@@ -6,7 +6,6 @@
 
 #include "tests/tools/program.h"
 
-// A damaged, unsupported or hostile checkpoint gives a one-line error.
 namespace lariat::test {
 
 namespace fs = std::filesystem;
@@ -15,7 +14,7 @@ inline const fs::path kGoldens = source_dir() / "tests" / "golden";
 inline const std::string kLogits = "logits --device cpu -m {0} --tokens 1,2,3 --out {0}/out";
 inline const std::string kTokenize = "tokenize -m {0} --text x";
 
-// A valid checkpoint and tokenizer in a new folder, for a test to damage.
+// A valid checkpoint and tokenizer, for a test to damage.
 struct Spoiled : TempFolder {
   Spoiled() {
     copy("checkpoints/llama_gqa", {"config.json", "model.safetensors"});
@@ -42,7 +41,7 @@ struct Spoiled : TempFolder {
     const uint64_t length = header.size();
     put("model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
   }
-  // Makes the tokenizer split texts into matches of this pattern.
+  // Splits texts into matches.
   void split_by(const char* pattern) const {
     const Json split = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
     change("tokenizer.json", "/pre_tokenizer",

@@ -9,11 +9,11 @@
 namespace lariat::test {
 namespace {
 
-// Compares perplexities with transformers' (float32, float64 sums). `folder` holds the model and text.
+// Compares with transformers (float32, float64 sums). `folder` holds model and text.
 void expect_golden_perplexity(const Json& golden, const std::filesystem::path& folder) {
   const std::string model = (folder / golden["model"].get<std::string>()).string(),
                     text = (folder / golden["text"].get<std::string>()).string();
-  std::map<std::string, std::vector<Json>> runs;  // by options; one run for all window lengths
+  std::map<std::string, std::vector<Json>> runs;
   for (const auto& expected : golden["results"]) {
     std::string options = " --method " + expected["method"].get<std::string>();
     if (!expected["stride"].is_null()) options += " --stride " + expected["stride"].dump();
@@ -35,7 +35,7 @@ void expect_golden_perplexity(const Json& golden, const std::filesystem::path& f
     ASSERT_EQ(results.size(), expectations.size());
     for (size_t i = 0; i < results.size(); ++i) {
       for (const char* key : {"ctx", "tokens"}) EXPECT_EQ(results[i][key], expectations[i][key]);
-      Json stride = expectations[i]["stride"];  // the requested stride
+      Json stride = expectations[i]["stride"];
       if (!stride.is_null())
         stride = std::min(stride.get<int64_t>(), expectations[i]["ctx"].get<int64_t>() - 1);
       EXPECT_EQ(results[i]["stride"], stride);
@@ -68,7 +68,7 @@ TEST_F(MeasuringTest, EveryTaskReportsConsistentResults) {
                            file("passkey.html") + " --task " + task + " --haystack " + text_.string()));
     EXPECT_EQ(found["task"], task);
     ASSERT_EQ(found["results"].size(), passkey ? 4U : 2U);
-    std::map<std::string, double> recall;  // by length
+    std::map<std::string, double> recall;
     for (const Json& cell : found["results"]) {
       ASSERT_EQ(cell["answers"].size(), 2U);
       double sum = 0;
@@ -77,7 +77,7 @@ TEST_F(MeasuringTest, EveryTaskReportsConsistentResults) {
         const std::string text = answer["answer"];
         size_t held = 0;
         for (const std::string one : answer["expected"]) held += text.find(one) != std::string::npos ? 1 : 0;
-        if (passkey) held = answer["correct"] ? 1 : 0;  // by a separate rule
+        if (passkey) held = answer["correct"] ? 1 : 0;
         EXPECT_EQ(answer["found"].size(), held) << answer;
         EXPECT_DOUBLE_EQ(answer["recall"], static_cast<double>(held) / answer["expected"].size());
         EXPECT_EQ(answer["correct"], held == answer["expected"].size());
@@ -127,13 +127,13 @@ TEST_F(MeasuringTest, SweepWritesAReportWithTheWinner) {
     EXPECT_TRUE(record.kind() != Kind::kPerplexity || json["tokens"] == 1000) << json;
     EXPECT_TRUE(record.kind() != Kind::kPasskey || json["trials"] == 2) << json;
   }
-  // A second run without --resume keeps the earlier results in another file.
+  // Without --resume, earlier results are kept in another file.
   const Outcome again = run_lariat(small_sweep("out.html") + " --no-growing --no-passkey");
   EXPECT_TRUE(names(again.err, "out.jsonl.old | --resume"));
   EXPECT_EQ(comparable(dir_ / "out.jsonl.old").size(), 5U + 4U * 2 * 3);
 }
 
-// Adds columns and lengths to known results; fewer select a subset; other settings start again.
+// More columns and lengths are added; fewer select a subset; other settings start again.
 TEST_F(MeasuringTest, ASweepIsExtendedAndMerged) {
   const auto sweep = [&](const std::string& name, const std::string& options) {
     const Outcome outcome =
@@ -185,7 +185,7 @@ TEST_F(MeasuringTest, ShardsMergeToTheReportOfOneProcess) {
   EXPECT_EQ(slurp(dir_ / "merged.html"), slurp(dir_ / "whole.html"));
 }
 
-// A log truncated anywhere, also within a line, resumes to the same result.
+// A log truncated anywhere resumes to the same result.
 TEST_F(MeasuringTest, PasskeysResumeAfterEachAnsweredPrompt) {
   const std::string command = "passkey" + model() +
                               " --device cpu --threads 1 --json --lengths 640,768"
@@ -205,7 +205,7 @@ TEST_F(MeasuringTest, PasskeysResumeAfterEachAnsweredPrompt) {
   // Prompts answered one by one equal prompts answered together.
   const Json together = json_of(run_lariat(command.substr(0, command.find(" --results"))));
   EXPECT_EQ(together, whole);
-  // More trials extend the known ones; a task is a subset of both.
+  // More trials extend the log; one task is a subset.
   const std::string three = command.substr(0, command.find(" --trials 2")) + " --trials 3";
   EXPECT_EQ(json_of(run_lariat(three + " --results " + file("whole.jsonl") + " --resume")),
             json_of(run_lariat(three)));
@@ -286,7 +286,7 @@ TEST_F(MeasuringErrors, LossesAreWritten) {
   EXPECT_TRUE(holds(slurp(file("s.jsonl")), "\"same_as\":{\"kind\":\"perplexity\",\"scaling\":\"none\""));
 }
 
-// README's sweep prints its plan and time estimate before it starts.
+// Plan and time estimate of README's sweep.
 TEST_F(MeasuringErrors, ASweepSaysItsPlan) {
   const Outcome outcome = run_lariat("sweep" + model() + " --report " + file("x.html") +
                                      " --scalings none,yarn --lengths 512 --no-passkey --device cpu");

@@ -12,7 +12,6 @@
 
 #include "tests/tools/program.h"
 
-// Runs the program on a pseudo-terminal.
 namespace lariat::test {
 
 class Terminal {
@@ -50,7 +49,7 @@ class Terminal {
     EXPECT_EQ(write(screen_, keys.data(), keys.size()), std::ssize(keys));
   }
   void signal(int number) const { kill(pid_, number); }
-  // Types Ctrl-C while the program is stopped: the key makes the terminal discard unprinted output.
+  // Types Ctrl-C while the program is stopped: the terminal discards unprinted output.
   void interrupt() {
     signal(SIGSTOP);
     EXPECT_EQ(waitpid(pid_, nullptr, WUNTRACED), pid_);
@@ -59,7 +58,7 @@ class Terminal {
     signal(SIGCONT);
   }
 
-  // Screen output before `part`, with \n line ends; fails if `part` does not appear in time.
+  // Output before `part`, with \n line ends; fails on timeout.
   std::string until(const std::string& part) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < deadline) {
@@ -73,14 +72,14 @@ class Terminal {
     ADD_FAILURE() << "no '" << part << "' in: " << pending_;
     return "";
   }
-  // Types a command or message; returns the screen up to the next prompt.
+  // Returns the screen up to the next prompt.
   std::string say(const std::string& line) {
     type(line + "\n");
     EXPECT_EQ(until(line + "\n"), "") << "output before the typed line";
     return until("> ");
   }
 
-  // Waits for the program's end: exit code, or 128 + signal. The remaining output is in rest().
+  // Returns the exit code, or 128 + signal; rest() has the remaining output.
   int wait() {
     int status = 0;
     const auto deadline = std::chrono::steady_clock::now() + kPatience;

@@ -5,7 +5,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A golden tokenizer with a chat template, and messages.
 class TokenizeMessages : public FolderTest {
  protected:
   TokenizeMessages() {
@@ -39,7 +38,7 @@ TEST_F(TokenizeMessages, PrintsTheTextAndItsIds) {
 
   EXPECT_EQ(json_of(run_lariat(messages("--json --no-generation-prompt"))).at("text"), text);
 
-  // The template's BOS is the only one, and is encoded as a token.
+  // The template's BOS is the only one, encoded as a token.
   put("text", text + "[assistant]");
   const Json plain = json_of(run_lariat(command("--no-bos --json --file " + (dir_ / "text").string())));
   EXPECT_EQ(plain.at("tokens"), json.at("tokens"));
@@ -62,7 +61,7 @@ TEST_F(TokenizeMessages, VariablesAreJsonOrText) {
   EXPECT_EQ(json.at("text"), "true 2.5 \"2\" \"a=b,c\" [1, {\"k\": null}] False<|begin_of_text|>");
 }
 
-// A post-processor that appends EOS: reported once per run.
+// A post-processor appends EOS; each run reports it once.
 TEST_F(TokenizeMessages, AnEosAfterAPromptIsDroppedAndReported) {
   nlohmann::json tokenizer = nlohmann::json::parse(slurp(dir_ / "tokenizer.json"));
   nlohmann::json& post = tokenizer.at("/post_processor/processors/1"_json_pointer);
@@ -82,7 +81,7 @@ TEST_F(TokenizeMessages, AnEosAfterAPromptIsDroppedAndReported) {
   EXPECT_EQ(messages_too.err, after.err);
 }
 
-// A post-processor that prepends two tokens: every text start gets both.
+// A post-processor prepends two tokens.
 TEST(Tokenize, SeveralTokensStartAText) {
   const TempFolder folder;
   link_files(kDemo, folder.path / "model");
@@ -111,7 +110,7 @@ TEST(Tokenize, SeveralTokensStartAText) {
     for (size_t i = 0; i < 3; ++i)
       EXPECT_NEAR(losses[i].get<double>(), -scored.at("logprobs")[i].get<double>(), 2e-5) << method << i;
   }
-  // A prompt that contains the tokens keeps them once; text after a context gets none.
+  // A prompt with these tokens keeps them once; text after a context gets none.
   const std::string twice = "<|begin_of_text|><|eot_id|>Hello", context = (folder.path / "context").string();
   const auto prompt_tokens = [&](const std::string& options) {
     return json_of(run_lariat("generate -n 0 --json --quiet" + model + options)).at("prompt_tokens");

@@ -1,4 +1,4 @@
-// Warnings about weights: one stderr line, once; none with --quiet. accepted.tsv has other warnings.
+// Warnings are one stderr line, once; none with --quiet. accepted.tsv has other warnings.
 #include <limits>
 
 #include "tests/tools/spoiled.h"
@@ -23,7 +23,7 @@ TEST(Warnings, NonFiniteWeights) {
   EXPECT_EQ(model.run(kLogits + " --quiet").err, "");
 }
 
-// A text that reaches the letter z, with a NaN embedding, only after the checked first logits.
+// The text reaches z, with a NaN embedding, only after the checked logits.
 class LateNan : public testing::Test {
  protected:
   LateNan() {
@@ -41,7 +41,6 @@ class LateNan : public testing::Test {
     for (int i = 0; i < 100; ++i) text += i == 60 ? "a zebra " : "the cat sat ";
     model_.put("text", text);
   }
-  // Exactly one line names the tensor.
   void expect_named(const std::string& command, int code = 0) const {
     const Outcome outcome = model_.run(command + " --device cpu -m {0}");
     const std::string& err = outcome.err;
@@ -75,7 +74,6 @@ TEST_F(LateNan, IsNullInJson) {
   for (const char* key : {"nll", "ppl", "stderr"}) EXPECT_TRUE(json["results"][0][key].is_null()) << key;
 }
 
-// A valid reference model, unless a z comes.
 TEST_F(LateNan, IsNamedInOneOfTwoModels) {
   const Spoiled right;
   right.put("tokenizer.json", slurp(model_.dir / "tokenizer.json"));

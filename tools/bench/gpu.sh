@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
 # Measures the CUDA backend on an NVIDIA GPU, as shares of the machine's limits and next to PyTorch and transformers on the
-# same shapes in the same call. Random bf16 weights of configs/. The log (GPU, driver, commit, commands) goes to
-# docs/gpu/bench-<commit>.log.
+# same shapes in the same call, with random bf16 weights of configs/. The log goes to docs/gpu/bench-<commit>.log.
 #
 #   tools/bench/gpu.sh [BUILD_DIR]     default: build, which must hold lariat and cuda_bench
 #   MODELS                             names of configs/*.json
-#   PROMPTS, DEPTHS, GEN               tokens to prefill, tokens already in the cache, tokens to decode
-#   CHUNK                              lariat's prompt tokens per forward pass
-#   PYTHON                             a python3 with torch and transformers; without one, lariat is measured alone
-#   PEER_OPTIONS                       further options of tools/lab/peers/torch_peer.py
-#   LLAMA_CPP                          a build folder of llama.cpp with CUDA; GGUF: a model for it, of the first of MODELS
+#   PROMPTS, DEPTHS, GEN               tokens to prefill, tokens in the cache, tokens to decode
+#   CHUNK                              lariat's --prefill-chunk
+#   PYTHON                             a python3 with torch and transformers; else lariat is measured alone
+#   PEER_OPTIONS                       options of tools/lab/peers/torch_peer.py
+#   LLAMA_CPP, GGUF                    build folder of llama.cpp with CUDA, and its model, of the first of MODELS
 #   COMMIT                             commit of the build, without a git history
-#   DEVICE=cpu                         tries the script itself where there is no GPU
+#   DEVICE=cpu                         tries the script without a GPU
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 build=${1:-build}
@@ -57,7 +56,7 @@ measure() {  # command; its output goes to the log and the terminal
   say "($((SECONDS - start)) s)"
 }
 
-# Kernel times of the model's first two layers: a prompt of 512 tokens, and decoding after 8,192 tokens.
+# Kernel times of the first two layers: a prompt of 512 tokens, and decoding after 8,192 tokens.
 kernel_times() {  # config
   local two=$build/two-layers.json
   if [ "$device" != cuda ] || ! command -v ncu >/dev/null; then
@@ -73,7 +72,7 @@ json.dump(config, open(sys.argv[2], "w"))' "$1" "$two"
   done
 }
 
-# Skips depths beyond a model's memory: K and V of Llama 2 take half a megabyte per token.
+# K and V of Llama 2 take half a megabyte per token.
 depths_of() {
   case $1 in
     llama-2-7b) tr ',' '\n' <<<"$depths" | awk '$1 <= 32768' | paste -sd, ;;

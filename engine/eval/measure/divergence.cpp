@@ -55,7 +55,6 @@ struct Side {
   std::vector<float> logits{};  // requested rows
 };
 
-// Runs two models over the same tokens and compares their logits.
 class Comparison {
  public:
   Comparison(Side model, Side reference, const PerplexityOptions& options, int threads)
@@ -217,8 +216,9 @@ DivergenceResult measure_divergence(Session& session, Session& reference, const 
                                     const std::function<void(int64_t position)>& progress) {
   const ModelSpec &one = session.model().spec, &other = reference.model().spec;
   if (one.vocab_size != other.vocab_size) {
-    throw Error(fmt::format("{}: vocabulary size {}, {}: {}; compare models with the same vocabulary",
-                            one.file.string(), one.vocab_size, other.file.string(), other.vocab_size));
+    throw Error(
+        fmt::format("{}: vocabulary of {}, unlike {} with {}; compare models with the same vocabulary",
+                    one.file.string(), one.vocab_size, other.file.string(), other.vocab_size));
   }
   const std::array<Session*, 2> both = {&session, &reference};
   check_windows(both, text, options);

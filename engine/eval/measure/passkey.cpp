@@ -13,10 +13,10 @@
 namespace lariat {
 namespace {
 
-// Cost of one decoded token, in prefilled tokens (estimate).
+// Estimated cost of one decoded token, in prefilled tokens.
 constexpr int64_t kAnswerToken = 8;
 
-// Prompts of one depth, and its cell of trials without answers.
+// Prompts of one depth.
 struct Group {
   PasskeyCell cell;
   std::vector<std::vector<int32_t>> prompts;
@@ -87,7 +87,6 @@ class LengthRun {
     if (progress_) progress_(std::min(0.999, static_cast<double>(done_) / static_cast<double>(total_)));
   }
 
-  // Prefills the group's common prefix into base_.
   void extend_base(const Group& group) {
     const std::span<const int32_t> wanted =
         std::span(group.prompts.front()).first(static_cast<size_t>(group.shared));
@@ -153,7 +152,7 @@ Needles needles_of(const PasskeyOptions& options, int64_t length, double depth, 
 
 bool measure_passkey(Session& session, const TextCodec& codec, int64_t length, const PasskeyOptions& options,
                      const PasskeyCellFn& on_cell, const PasskeyProgressFn& progress) {
-  check_memory(session, length, 2, fmt::format("a passkey length of {}", length));
+  check_memory(session, length, 2, fmt::format("`lengths` {}", length));
   return uninterrupted([&] { LengthRun(session, codec, length, options, progress).run(on_cell); });
 }
 

@@ -18,30 +18,29 @@ namespace lariat {
 
 // --- prompts ---
 
-// Encodes text as prompt ids (with BOS if the tokenizer adds one) and decodes ids.
+// encode: prompt ids, with BOS if the tokenizer adds one.
 struct TextCodec {
   std::function<std::vector<int32_t>(std::string_view)> encode;
   std::function<std::string(std::span<const int32_t>)> decode;
-  // Builds the prompt from text and start of the answer; unset: joins them with a space.
+  // Joins text and start of the answer; unset: with a space.
   std::function<std::string(const std::string& text, const std::string& answer)> frame = {};
 };
-// With a chat template, the text is the user's message and the answer starts the assistant's message.
+// A chat template makes the text the user's message, and the answer starts the assistant's message.
 TextCodec prompt_codec(const Tokenizer& tokenizer, const ChatTemplate* chat_template = nullptr);
 
 // Builds prompts of an exact length in tokens: lines joined by "\n". Passkey prompts have the wording of
 // landmark-attention (arXiv 2305.16300) and YaRN's repository:
 //
-//   There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. ...
-//   The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. The grass ...
+//   There is an important info hidden inside a lot of irrelevant text. ...
+//   The grass is green. The sky is blue. ...
 //   The pass key is 12345. Remember it. 12345 is the pass key.
 //   The grass is green. ...
 //   What is the pass key? The pass key is
 //
-// Empty haystack lines are omitted. The ids are the encoding of the whole text, not concatenated pieces: the
-// haystack between needles is cut after a word or a full stop, the text is encoded, and the cuts move until
-// the count is exact. If no such cuts exist (several ids per word), the haystack is cut inside a word. A
-// user's text continues after each needle; needles follow the end of a sentence within 64 words if possible.
-// The one or two cuts that fix the count skip or repeat a few words.
+// Empty haystack lines are omitted. The haystack between needles is cut after a word or a full stop, the
+// whole text is encoded, and the cuts move until the count is exact. If no such cuts exist (several ids per
+// word), the haystack is cut inside a word. A user's text continues after each needle; needles follow the end
+// of a sentence within 64 words if possible. The cuts that fix the count skip or repeat a few words.
 class PasskeyPrompts {
  public:
   explicit PasskeyPrompts(const TextCodec& codec, std::shared_ptr<const Hay> hay = noise_hay());
@@ -49,11 +48,11 @@ class PasskeyPrompts {
   // Throws Error if the prompt does not fit `length` (naming both lengths), or `length` cannot be matched.
   std::vector<int32_t> build(int64_t length, const Needles& needles) const;
 
-  // Returns whether prompts of `length` tokens need more than one round of the haystack.
+  // Whether prompts of `length` tokens need more than one round of the haystack.
   bool repeats(int64_t length) const;
 
  private:
-  // A haystack piece between needles: places, or bytes, of the endless text.
+  // Places, or bytes, of the endless text between needles.
   struct Piece {
     size_t begin = 0, end = 0;
   };
@@ -73,7 +72,7 @@ class PasskeyPrompts {
   TextCodec codec_;
   std::shared_ptr<const Hay> hay_;
   int64_t none_ = 0;                     // ids of a text without haystack
-  mutable std::vector<int64_t> blocks_;  // cached: haystack ids up to the i-th block
+  mutable std::vector<int64_t> blocks_;  // haystack ids up to the i-th block
 };
 
 // --- measuring ---
@@ -88,26 +87,25 @@ struct PasskeyOptions {
   std::shared_ptr<const Hay> hay = noise_hay();
   int64_t max_new_tokens = 10;  // see answer_tokens()
   std::vector<int32_t> eos_ids{};
-  // Returns a trial's answer from an earlier run; unset function or result: the trial runs.
+  // A trial's answer from an earlier run; unset: the trial runs.
   std::function<std::optional<std::string>(double depth, int64_t trial)> known{};
-  // Called after each trial. If set, trials run one at a time, so a killed run loses only one.
+  // Called after each trial. If set, trials run one at a time: a killed run loses only one.
   std::function<void(const PasskeyCell& cell, int64_t trial)> on_trial{};
   const std::atomic<bool>* interrupted = nullptr;
 };
 
-// Default lengths: 1/2, 1 and 2 times the original length.
 inline std::vector<int64_t> default_passkey_lengths(int64_t original_ctx) {
   return {std::max<int64_t>(original_ctx / 2, 1), original_ctx, 2 * original_ctx};
 }
 
-// Maximum answer tokens: ten for a passkey; otherwise the size of a complete answer with names.
+// Ten for a passkey, otherwise the size of a complete answer with names.
 int64_t answer_tokens(const TextCodec& codec, const NeedleOptions& needles);
 
 struct PasskeyTrial {
-  std::string answer = {};  // the model's output
+  std::string answer = {};
   std::vector<std::string> expected = {}, found = {};
   bool correct() const { return found.size() == expected.size(); }
-  double recall() const;  // found / expected
+  double recall() const;
 };
 
 struct PasskeyCell {
@@ -118,29 +116,27 @@ struct PasskeyCell {
   double recall() const;  // sum over the trials
 };
 
-// Needles of a trial; they depend on no scaling and no other trial.
+// Needles of a trial depend on no scaling and no other trial.
 Needles needles_of(const PasskeyOptions& options, int64_t length, double depth, int64_t trial);
 
-// Throws Error if prompts of `length` tokens cannot hold the needles.
+// Throws Error if a prompt cannot hold the needles.
 void check_passkey_length(const TextCodec& codec, const PasskeyOptions& options, int64_t length);
 
-// Called when all trials of a depth are done.
 using PasskeyCellFn = std::function<void(const PasskeyCell&)>;
-// done: finished fraction of this length's work, 0 to 1.
+// done: finished fraction.
 using PasskeyProgressFn = std::function<void(double done)>;
 
-// Measures passkey retrieval at one prompt length and all depths. Returns false if interrupted; on_cell has
-// then received the finished depths.
+// Measures retrieval at one prompt length and all depths. on_cell receives each finished depth. Returns false
+// if interrupted.
 //
-// Prompts of one length share a prefix: the task and the haystack before the first needle. The prefix is
-// prefilled once, in order of depth, and each prompt forks it. This is exact: the common prefix is computed
-// on ids, keys and values depend on later tokens only through the RoPE frequencies, and Sequence::expect()
-// sets the frequencies of the whole prompt. (Re-rotating the keys of a shorter length would not be exact:
-// layers above the first have already attended.) Forks start at whole cache pages, so results do not depend
-// on which depths are measured together.
+// Prompts of one length share the task and the haystack before the first needle. This prefix is prefilled
+// once, in order of depth, and each prompt forks it. Forks are exact: keys and values depend on later tokens
+// only through the RoPE frequencies, and Sequence::expect() sets the frequencies of the whole prompt.
+// (Re-rotating keys of a shorter length would not be exact: layers above the first have already attended.)
+// Forks start at whole cache pages, so results do not depend on which depths are measured together.
 //
-// The trials of a depth are prefilled and decoded in batches, limited by memory. Other tasks share less:
-// every trial has its own needles.
+// The trials of a depth run in batches, limited by memory. In other tasks every trial has its own needles and
+// shares less.
 bool measure_passkey(Session& session, const TextCodec& codec, int64_t length, const PasskeyOptions& options,
                      const PasskeyCellFn& on_cell, const PasskeyProgressFn& progress = {});
 

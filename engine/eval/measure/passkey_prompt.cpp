@@ -18,8 +18,8 @@ constexpr size_t kBlock = 64;           // places per counted block
 constexpr size_t kSentencePlaces = 64;  // maximum distance to the previous sentence end
 constexpr int64_t kGoodEstimate = 16;   // tolerated error in ids before all cuts are recomputed
 
-// Indices of the two largest pieces, the later first if equal. The largest is cut to fit; the other shifts if
-// the largest has no exact cut.
+// Indices of the two largest pieces, the later first if equal. The largest is cut to fit; if that fails, the
+// other shifts.
 std::pair<size_t, size_t> pieces_to_cut(const Needles& needles) {
   std::vector<double> shares;
   double before = 0;
@@ -154,7 +154,7 @@ PasskeyPrompts::Pieces PasskeyPrompts::pieces_for(int64_t tokens, const Needles&
   return pieces;
 }
 
-// Moves one cut until the prompt has `length` ids; returns false on failure.
+// Moves one cut until the prompt has `length` ids. Returns false on failure.
 bool PasskeyPrompts::meet(int64_t length, const Needles& needles, size_t fitted, Pieces& places) const {
   auto& [begin, end] = places[fitted];
   for (int i = 0; i < kRefinements; ++i) {
@@ -172,9 +172,9 @@ bool PasskeyPrompts::meet(int64_t length, const Needles& needles, size_t fitted,
 std::vector<int32_t> PasskeyPrompts::build(int64_t length, const Needles& needles) const {
   const int64_t hay = missing(length, needles, Pieces(needles.lines.size() + 1));
   if (hay < 0) {
-    throw Error(
-        fmt::format("a passkey prompt of {} is too short: without filler it has {}; use a larger length",
-                    counted(length, "token"), length - hay));
+    throw Error(fmt::format(
+        "`lengths`: a passkey prompt of {} is too short, without filler it has {}; use a larger length",
+        counted(length, "token"), length - hay));
   }
   Pieces start = pieces_for(hay, needles);
   int64_t tokens = hay;
@@ -213,9 +213,9 @@ std::vector<int32_t> PasskeyPrompts::cut_inside_words(int64_t length, const Need
       if (std::ssize(ids) == length) return ids;
     }
   }
-  throw Error(
-      fmt::format("no passkey prompt of exactly {} exists for this tokenizer; use a length a few tokens away",
-                  counted(length, "token")));
+  throw Error(fmt::format(
+      "`lengths`: no passkey prompt has exactly {} with this tokenizer; use a length a few tokens away",
+      counted(length, "token")));
 }
 
 void check_passkey_length(const TextCodec& codec, const PasskeyOptions& options, int64_t length) {

@@ -20,7 +20,6 @@ namespace {
 // In the order of PerplexityMethod.
 constexpr std::string_view kMethods[] = {"sliding", "chunks", "growing", "anchored", "continuation"};
 
-// Empty result with buckets for the positions [from, ctx).
 PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod method, int64_t from,
                               int64_t ctx, int64_t text_tokens) {
   PerplexityResult result;
@@ -134,7 +133,6 @@ class GrowingRun {
     part_.losses.resize(windows.size());
   }
 
-  // after(length) is called after each step.
   void run(int64_t ctx, const std::function<void(int64_t length)>& after) {
     const auto bucket_of = [&](int64_t position) {
       return std::ranges::upper_bound(results_.back().positions, position, {}, &PositionBucket::to);
@@ -224,8 +222,8 @@ PerplexityMethod parse_perplexity_method(std::string_view name) {
                             PerplexityMethod::kAnchored}) {
     if (name == name_of(method)) return method;
   }
-  throw UsageError("unknown perplexity method \"" + std::string(name) +
-                   "\"; known: sliding, chunks, growing, anchored");
+  throw UsageError("perplexity method \"" + std::string(name) +
+                   "\": unknown; use sliding, chunks, growing or anchored");
 }
 
 void PerplexityResult::add(int64_t position, int64_t token, double loss) {
@@ -309,7 +307,7 @@ PerplexityResult measure_continuation(Session& session, Sequence& sequence, std:
   sequence.rewind(std::max<int64_t>(before - 1, 0));
   const int64_t first = sequence.length();  // first token of this run
   if (n == 0 || total < 2) throw Error(text.size_in_words() + ", none with a predecessor; use a longer text");
-  check_memory(session, total, 1, fmt::format("{}: a context of {}", text.name(), counted(total, "token")));
+  check_memory(session, total, 1, fmt::format("{} in a context of {}", text.name(), counted(total, "token")));
   const auto more = text.range(0, n);
   tokens.insert(tokens.end(), more.begin(), more.end());
   const int64_t from = std::max(first + 1, before);

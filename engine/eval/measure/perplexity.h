@@ -16,49 +16,42 @@ namespace lariat {
 
 class LossJournal;
 
-// How a text is split. t[0], t[1], ... are its tokens without BOS.
+// How a text is split; docs/measuring.md explains the methods. t[0], t[1], ... are its tokens without BOS.
 //
 // sliding  Windows of ctx tokens: the BOS, if the model has one, and tokens from t[k * s] on, with s =
-//          min(stride, ctx - max(BOS tokens, 1)). The first window scores all its tokens with a predecessor;
-//          later windows score the tokens that no earlier window held. Every token is scored once, with its
-//          longest context. The last window ends at the end of the text and may be shorter. (Press et al.,
-//          arXiv 2012.15613; curves of arXiv 2306.15595 and YaRN's repository.)
+//          min(stride, ctx - max(BOS tokens, 1)). A window scores the tokens that no earlier window held, the
+//          first one all tokens with a predecessor. The last window may be shorter. (Press et al., arXiv
+//          2012.15613; curves of arXiv 2306.15595 and YaRN's repository.)
 // chunks   BOS, t[0], t[1], ... is cut into disjoint chunks of ctx; a shorter rest is dropped. The BOS
 //          replaces a chunk's first token, and positions ctx/2 + 1 ... ctx - 1 are scored, as in llama.cpp.
-// growing  One context that grows like a conversation: BOS and text, `step` tokens at a time, up to the
-//          largest ctx. Each token is scored once, from the cache of that moment. The final length is
-//          unknown, so dynamic scales follow the length and cached keys are re-rotated (or stay stale,
-//          SessionOptions::stale_cache). Windows always use the frequencies of their final length.
-//          A step ends early where a dynamic scale changes, so every token uses the frequencies at its
-//          length: losses equal step 1 within the rounding of prefill chunks (Session::forward). With
-//          rope_steps 0 the scale changes at every token, and a step uses the frequencies of its end.
-//          With TokenSource's max_tokens = n contexts, the text is split into n stretches, each in an empty
-//          context; contexts that fit in memory run together; the rest is dropped. Otherwise there is one
-//          stretch. A shorter ctx reports the positions below it.
-// anchored Windows of step, 2 * step, ... up to ctx tokens, all from the text's first token. Each window is
-//          one prefill with the frequencies of its length and scores its last `step` tokens. (Jet-Long,
-//          arXiv 2607.07740, on PG-19.) A growing context keeps values computed at shorter lengths; a window
-//          does not.
-// continuation  The whole text in one piece: see measure_continuation.
+// growing  One context that grows by `step` tokens up to the largest ctx; a shorter ctx reports the positions
+//          below it. Each token is scored once, from the cache of that moment; windows use the frequencies of
+//          their final length. A step ends early where a dynamic scale changes, so losses equal step 1 within
+//          the rounding of prefill chunks (Session::forward). With rope_steps 0 a step uses the frequencies
+//          of its end. With TokenSource's max_tokens = n contexts, the text is split into n stretches, each
+//          in an empty context; the rest is dropped.
+// anchored Windows of step, 2 * step, ... up to ctx tokens, all from the text's first token. Each is one
+//          prefill with the frequencies of its length and scores its last `step` tokens. (Jet-Long, arXiv
+//          2607.07740, on PG-19.)
+// continuation  See measure_continuation.
 enum class PerplexityMethod { kSliding, kChunks, kGrowing, kAnchored, kContinuation };
 std::string_view name_of(PerplexityMethod method);
-// Parses one of the first four names. Throws UsageError for any other.
+// Parses the first four names. Throws UsageError.
 PerplexityMethod parse_perplexity_method(std::string_view name);
 
 struct PerplexityOptions {
-  std::vector<int64_t> ctx;  // window or context lengths to measure
+  std::vector<int64_t> ctx;
   int64_t stride = 256;
   int64_t step = 512;  // growing context (see default_step) and anchored windows
   PerplexityMethod method = PerplexityMethod::kSliding;
-  std::vector<int32_t> bos{};      // BOS tokens (text_bos); empty: none
+  std::vector<int32_t> bos{};      // text_bos
   int buckets = 32;                // position buckets of PerplexityResult::positions
   std::vector<int64_t> ends{};     // ascending bucket ends, in place of `buckets`
-  LossJournal* journal = nullptr;  // saves losses and restores an earlier run's
+  LossJournal* journal = nullptr;  // saves losses and restores earlier ones
   const std::atomic<bool>* interrupted = nullptr;
 };
 
-// Bucket ends for positions [from, ctx): options.ends, the steps of anchored windows, or buckets of (nearly)
-// equal size.
+// options.ends, the steps of anchored windows, or (nearly) equal buckets.
 std::vector<int64_t> bucket_ends(const PerplexityOptions& options, int64_t from, int64_t ctx);
 
 struct PerplexityResult : LossSum {
@@ -66,21 +59,20 @@ struct PerplexityResult : LossSum {
   PerplexityMethod method = PerplexityMethod::kSliding;
   std::vector<PositionBucket> positions;
   std::vector<float> losses;  // per text token; NaN: not scored
-  bool complete = false;      // false: interrupted
+  bool complete = false;
 
   void add(int64_t position, int64_t token, double loss);  // token: index in the text
 };
 
-// Converts a result to a record, without its positions.
 Loss loss_of(const PerplexityResult& result, std::optional<int64_t> stride = {});
 std::vector<PositionLoss> losses_of(const std::vector<PositionBucket>& positions);
-// Losses of all text tokens, rounded to 5 decimals; null: not scored.
+// Rounded to 5 decimals; null: not scored.
 nlohmann::ordered_json losses_json(const std::vector<float>& losses);
 
-// Default length: original_ctx, at most 2048; for a growing context and anchored windows 2 * original_ctx.
-// Limited to the text's tokens and BOS.
+// original_ctx, at most 2048; for a growing context and anchored windows 2 * original_ctx. The text's tokens
+// and BOS limit both.
 int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int64_t text_tokens);
-// Default step of a growing context. Longer steps change losses only with rope_steps 0.
+// Longer steps change losses only with rope_steps 0.
 inline int64_t default_step(const SessionOptions& session) { return session.rope_steps == 0 ? 32 : 512; }
 
 struct PerplexityProgress {
@@ -90,24 +82,17 @@ struct PerplexityProgress {
 };
 using PerplexityProgressFn = std::function<void(const PerplexityProgress&)>;
 
-// Measures a text at every length of options.ctx in one pass over the text.
-//
-// Windows that start at different tokens share no computation: each has its own BOS, and every token attends
-// to all tokens before it. Windows of different lengths that start at the same token are prefixes of each
-// other. Under a length-independent scaling, one pass over the longest window yields the losses of all
-// shorter ones. Under a dynamic scaling each length has its own frequencies and its own pass. Windows without
-// a common prefix run in one batch.
-//
-// Throws Error, naming the text, as check_windows does (engine/eval/measure/windows.h).
+// Measures a text at every length of options.ctx in one pass over the text. Windows that start at the same
+// token share a forward pass if the scaling does not depend on the length; other windows run in batches.
+// Throws Error, naming the text, as check_windows does.
 std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSource& text,
                                                  const PerplexityOptions& options,
                                                  const PerplexityProgressFn& progress = {});
 
 // Scores the whole text in one piece after the tokens of a sequence; if empty, after a BOS if the model has
-// one. Every token with a predecessor is scored, with its whole context. Afterwards `sequence` and `tokens`
-// hold all tokens, and the result's ctx is their number. The sequence's last token is recomputed, because its
-// logits are not saved. Ignores ctx, stride, step and method. Throws Error, naming the text, if nothing can
-// be scored or memory is insufficient.
+// one. Every token with a predecessor is scored. Afterwards `sequence` and `tokens` hold all tokens, and ctx
+// is their number. The sequence's last token is recomputed for its logits. Ignores ctx, stride, step and
+// method. Throws Error, naming the text, if nothing can be scored or memory is insufficient.
 PerplexityResult measure_continuation(Session& session, Sequence& sequence, std::vector<int32_t>& tokens,
                                       const TokenSource& text, const PerplexityOptions& options,
                                       const PerplexityProgressFn& progress = {});

@@ -9,20 +9,19 @@
 #include "engine/eval/measurement_log.h"
 #include "engine/lariat.h"
 
-// `lariat passkey` and `lariat perplexity` log their results as a sweep does, with a line per prompt, window
-// or bucket: an interrupted run resumes.
+// `lariat passkey` and `lariat perplexity` log as a sweep does, with a line per prompt, window or bucket: an
+// interrupted run resumes.
 namespace lariat {
 
-// The session's scaling, position method and key cache as a column.
 Column column_of(const SessionOptions& session);
 
-// Name of the model's folder or GGUF file, with fingerprints of its weights and text files.
+// Name of the folder or GGUF file, with fingerprints of weights and texts.
 Plan::Model model_identity(const Model& model);
 
-// Plan of a run with one column; no measurement is enabled yet.
+// No measurement is enabled yet.
 Plan plan_of(const Engine& engine, const SessionOptions& session, const std::vector<int64_t>& lengths);
 
-// Journal of a run's losses in its log: per batch of windows, or per bucket of a growing context.
+// A run's losses in its log: per batch of windows, or per bucket of a growing context.
 class LossJournal {
  public:
   // Losses of readings in one batch, up to position `reached` in a growing context.
@@ -31,13 +30,13 @@ class LossJournal {
     std::vector<std::vector<double>> losses;
   };
 
-  // of: measurement kind of a sweep unit. The log outlives the journal. asked_for: write errors are thrown;
-  // otherwise the journal stops and its file is truncated.
+  // of: kind of a sweep unit. The log outlives the journal. asked_for: write errors are thrown; otherwise the
+  // journal stops and truncates its file.
   LossJournal(MeasurementLog& log, Column column, int64_t length, std::optional<Kind> of, bool asked_for);
 
-  // Parts of the readings that start at index `first`, in order.
+  // Parts of the readings from index `first` on.
   const std::vector<Part>& known(int64_t first) { return known_[first]; }
-  // Throws Error if a saved part has a different number of losses than its readings.
+  // Throws Error if a saved part has another number of losses than its readings.
   void check(const Part& part, const std::vector<size_t>& sizes) const;
   void keep(int64_t first, const Part& part);
 

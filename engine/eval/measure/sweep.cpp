@@ -133,7 +133,6 @@ bool Sweep::run_unit(const Unit& unit, MeasurementLog& log, const ProgressFn& pr
   return true;
 }
 
-// Appends a record with its scaling's factor.
 void Sweep::append(MeasurementLog& log, Record record) const {
   const RopeScaling rope = scaling_for(record.column, record.length);
   record.rope_factor.reset();
@@ -141,9 +140,9 @@ void Sweep::append(MeasurementLog& log, Record record) const {
   log.append(record);
 }
 
-// Units with identical results: scalings that rotate all keys and queries of a unit alike. Up to the original
-// length, dynamic scalings and factor 1 equal none. A perplexity unit equals the growing context if both are
-// one window, in the same prefill chunks, with no length-dependent scaling or method.
+// Units with identical results: their scalings rotate all keys and queries alike. Up to the original length,
+// dynamic scalings and factor 1 equal none. A perplexity unit equals the growing context if both are one
+// window, in the same prefill chunks, and nothing depends on the length.
 std::vector<Unit> Sweep::equals_of(const Unit& unit) const {
   std::vector<Unit> equals;
   if (unit.kind == Kind::kSpeed || unit.column.stale) return equals;
@@ -160,7 +159,6 @@ std::vector<Unit> Sweep::equals_of(const Unit& unit) const {
   return equals;
 }
 
-// Copies the result of an equal unit.
 bool Sweep::copy_equal(const Unit& unit, MeasurementLog& log) const {
   for (const Unit& equal : equals_of(unit)) {
     if (!log.contents().missing({equal}).empty()) continue;
@@ -187,8 +185,7 @@ bool Sweep::copy_equal(const Unit& unit, MeasurementLog& log) const {
   return false;
 }
 
-// Scales are monotonic in length, so comparing the shortest and the longest length suffices. Requires equal
-// position methods and no stale caches.
+// Scales are monotonic in length: comparing the shortest and the longest length suffices.
 bool Sweep::same_frequencies(const Unit& unit, const Column& other) const {
   const RopeScaling a = scaling_for(unit.column, unit.length), b = scaling_for(other, unit.length);
   if (other.stale || method_for(unit.column).name != method_for(other).name) return false;

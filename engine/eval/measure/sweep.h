@@ -15,33 +15,33 @@
 namespace lariat {
 
 struct SweepOptions {
-  // Column names. Empty: none, linear, ntk, dynamic, yarn and dynamic-yarn; models without RoPE: only none.
+  // Empty: none, linear, ntk, dynamic, yarn and dynamic-yarn; without RoPE: only none.
   std::vector<std::string> scalings;
-  // Empty: 1, 2 and 4 times the model's original length, limited by text and memory.
+  // Empty: 1, 2 and 4 times the original length, limited by text and memory.
   std::vector<int64_t> lengths;
   // Uses factor, original_ctx and theta; ignores scaling and config.
   RopeOptions rope;
-  bool growing = true, perplexity = true, passkey = true, speed = true;  // enabled measurements
+  bool growing = true, perplexity = true, passkey = true, speed = true;
   std::filesystem::path text;  // for growing and perplexity; empty: skips both
   PerplexityMethod method = PerplexityMethod::kSliding;
   int64_t stride = 0;                   // sliding windows; 0: see Sweep::stride_of
   int64_t growing_step = 0;             // 0: default_step()
   std::optional<int64_t> max_tokens{};  // 0: all; unset: longest window, at least 8192
-  // Quick preview: no passkeys, no throughput, text limited to the longest window, windows overlap by half.
+  // No passkeys, no throughput, text limited to the longest window, windows overlap by half.
   bool quick = false;
-  PasskeyOptions passkeys;                                         // needles, haystack, depths, trials, seed
-  int64_t shard_index = 0, shard_count = 1;                        // part that this process measures
-  std::function<void(const nlohmann::ordered_json&)> on_losses{};  // JSON line with all token losses
+  PasskeyOptions passkeys;  // needles, haystack, depths, trials, seed
+  int64_t shard_index = 0, shard_count = 1;
+  std::function<void(const nlohmann::ordered_json&)> on_losses{};  // all token losses
   const std::atomic<bool>* interrupted = nullptr;
 };
 
 Plan::Passkey passkey_plan(const PasskeyOptions& options);
-// Record of a passkey cell, without timing.
+// Without timing.
 Record passkey_record(const Column& column, const PasskeyCell& cell, NeedleTask task);
 
 inline constexpr int64_t kSpeedSteps = 32;  // decoded per speed unit
 
-// Running unit, finished and total units of this run, and the finished fraction of the estimated time.
+// done: finished fraction of the estimated time.
 struct SweepProgress {
   const Unit& unit;
   size_t finished, units;
@@ -49,54 +49,53 @@ struct SweepProgress {
 };
 using SweepProgressFn = std::function<void(const SweepProgress&)>;
 
-// Cost model in seconds: per prefilled token, per attended (query, key) pair, and per decode step.
+// Seconds per prefilled token, per attended (query, key) pair, and per decode step.
 struct Pace {
   double token = 1, pair = 0, step = 0;
   double reading(double from, double to) const {  // prefill of positions [from, to)
     return (to - from) * token + (to * to - from * from) / 2 * pair;
   }
 };
-// Measures the pace by prefilling up to `longest` tokens for about two seconds. Slow models prefill too few
-// tokens to measure attention; its cost is then estimated from multiply-adds.
+// Prefills up to `longest` tokens for about two seconds. If these are too few, attention's cost is estimated
+// from multiply-adds.
 Pace measure_pace(Session& session, int64_t longest);
-std::vector<int32_t> some_tokens(int64_t n, int64_t vocab);  // deterministic random ids
+std::vector<int32_t> some_tokens(int64_t n, int64_t vocab);  // deterministic
 
-// Measures scalings x lengths for one model and one text: growing contexts, perplexity, passkeys, throughput
-// and memory.
+// Measures scalings x lengths for one model and one text.
 //
 // A growing context is measured once per column, up to the longest length, and covers the shorter lengths. A
-// static scaling uses the factor of the longest length, as in deployment. A dynamic scaling also has a stale
-// column, unless all caches of the sweep are stale.
+// static scaling uses the factor of the longest length. A dynamic scaling also has a stale column, unless all
+// caches are stale.
 //
 // Column `none` is the unscaled model, and `model` the scaling of config.json. Static scalings (linear, ntk,
-// yarn, llama3, proportional) use factor max(1, length / L0), or options.rope.factor if set. dynamic uses
-// factor 2, dynamic-yarn none, or options.rope.factor if set: both follow the length. L0 is the same for all.
-// A position method is configured for the longest length everywhere; the log's header lists its values.
+// yarn, llama3, proportional) use factor max(1, length / L0), dynamic 2, dynamic-yarn none.
+// options.rope.factor overrides all. L0 is the same for all. A position method is configured for the longest
+// length.
 //
-// All scalings share trials, texts and lengths, so cells are comparable one to one. Logs also store losses as
-// block sums, whose paired differences cancel the text's difficulty (verdict.h).
+// All scalings share trials, texts and lengths. Logs store losses as block sums for paired differences
+// (verdict.h).
 class Sweep {
  public:
   Sweep(const Engine& engine, const SweepOptions& options);  // engine: has a tokenizer, outlives this
 
-  const SweepOptions& options() const { return options_; }  // with defaults filled in
-  // Notes on reduced defaults, one line each.
+  const SweepOptions& options() const { return options_; }  // with defaults
+  // Notes on reduced defaults.
   const std::vector<std::string>& notes() const { return notes_; }
   const TokenSource* text() const { return text_ ? &*text_ : nullptr; }  // the part in use
-  // Stride of sliding windows: 1/8 of their length (quick: 1/2), at least 256 tokens.
+  // 1/8 of a sliding window's length (quick: 1/2), at least 256 tokens.
   int64_t stride_of(int64_t length) const;
   const std::vector<Column>& columns() const { return columns_; }
-  Plan plan() const;  // first line of the log
+  Plan plan() const;
   RopeScaling scaling_for(const Column& column, int64_t length) const;
   PositionMethod method_for(const Column& column) const;
 
-  // Validates all options in advance. Throws Error if a length exceeds memory, the text is too short, a
-  // passkey length cannot hold the prompt, or the model does not support a scaling.
+  // Throws Error if a length exceeds memory, the text is too short, a passkey length cannot hold the prompt,
+  // or the model does not support a scaling.
   void check();
 
-  // All units of this shard, in run order. Shards take units round-robin, a part of each length.
+  // In run order. Shards take units round-robin, a part of each length.
   std::vector<Unit> units() const;
-  // Pace of this model on this machine, measured on first use (measure_pace).
+  // Measured on first use (measure_pace).
   const Pace& pace();
   void set_pace(const Pace& pace) { pace_ = pace; }
   // Estimated seconds per unit (0: copied from an equal unit), and per kind for units that the log lacks.
@@ -112,7 +111,6 @@ class Sweep {
     return options_.lengths.back() + std::max<int64_t>(kSpeedSteps, options_.passkeys.max_new_tokens);
   }
   void drop_long_lengths();
-  // Default strides per window length.
   int64_t window_parts() const { return options_.quick ? 2 : 8; }
   PerplexityOptions perplexity_options(const Unit& unit) const;
   double seconds_of(const Unit& unit) const;

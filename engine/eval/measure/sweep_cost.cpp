@@ -1,4 +1,4 @@
-// Estimates the duration of a sweep in advance.
+// Estimates the duration of a sweep.
 #include <algorithm>
 
 #include "engine/eval/measure/sweep.h"
@@ -19,7 +19,7 @@ std::vector<int32_t> some_tokens(int64_t n, int64_t vocab) {
 
 namespace {
 
-// Attention multiply-adds per (query, key) pair, relative to a token's multiply-adds with all weights.
+// Attention multiply-adds per (query, key) pair, relative to a token's with all weights.
 double share_of_pair(const Model& model) {
   double pair = 0;
   for (const LayerSpec& layer : model.spec.layers) {

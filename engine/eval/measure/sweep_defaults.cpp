@@ -1,4 +1,4 @@
-// Fills in the defaults of a sweep's options and checks all options.
+// Fills in the defaults of a sweep's options and checks them.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kFewestTokens = 8192, kFewestMoved = 256;  // text tokens; minimum stride
 
-// Scaling of config.json with theta and original length of the options.
 RopeScaling own_scaling(const Model& model, RopeOptions options) {
   options.factor.reset();  // applies only to named scalings
   return resolve_rope(model.spec.rope(), options);
@@ -74,7 +73,7 @@ void Sweep::fill_in() {
   text_ = TokenSource({tokens.begin(), tokens.end()}, most(), text_->name());
 }
 
-// Drops default lengths that exceed text or memory; keeps the first.
+// Keeps the first length.
 void Sweep::drop_long_lengths() {
   auto& lengths = options_.lengths;
   Session session(engine_.model, *engine_.backend, session_);
@@ -107,10 +106,10 @@ void Sweep::check() {
   const int64_t most = most_tokens(), limit = session.options().max_ctx;
   if (limit > 0 && most > limit) {
     throw ContextFull(
-        fmt::format("a length of {} needs sequences of {} with its answer, more than the {} allowed", longest,
+        fmt::format("`lengths` {}: needs sequences of {} with its answer, more than the {} allowed", longest,
                     counted(most, "token"), limit));
   }
-  check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("a length of {}", longest));
+  check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("`lengths` {}", longest));
   if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
   if (options_.perplexity || options_.growing) {
     const int64_t bos = std::ssize(bos_), holds = longest - bos, have = text_->size();

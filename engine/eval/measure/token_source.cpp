@@ -29,7 +29,7 @@ std::vector<int32_t> parse_token_list(std::string_view text, const std::string& 
     tokens.push_back(id);
     at = end;
   }
-  if (tokens.empty()) throw Error(where + ": no token ids");
+  if (tokens.empty()) throw Error(where + ": no token ids; give numbers separated by commas or spaces");
   return tokens;
 }
 
@@ -59,7 +59,6 @@ std::vector<int32_t> TokenSource::behind_bos(std::vector<int32_t> bos, int64_t b
 
 namespace {
 
-// A text file that is read on demand from its start.
 class TextBeginning {
  public:
   explicit TextBeginning(const std::filesystem::path& file) : name_(input_name(file)) {
@@ -78,7 +77,7 @@ class TextBeginning {
     if (mark_ == text_.size()) throw Error(name_ + ": empty file; name a file with text");
   }
 
-  // First `bytes` of the file, without byte order mark or incomplete last character.
+  // First `bytes` without byte order mark or incomplete last character.
   std::string_view first(size_t bytes) {
     read(bytes);
     checked_ = end_of_utf8(text_, checked_, !ended(), name_);
@@ -99,7 +98,7 @@ class TextBeginning {
   std::string name_;
   std::ifstream opened_;
   std::istream* in_ = &opened_;
-  std::string text_;    // bytes read so far
+  std::string text_;    // read so far
   size_t mark_ = 0;     // size of the byte order mark
   size_t checked_ = 0;  // validated as UTF-8
 };

@@ -66,22 +66,22 @@ int64_t end_of_step(const Session& session, int64_t length, int64_t end) {
 
 void check_windows(std::span<Session* const> sessions, const TokenSource& text,
                    const PerplexityOptions& options) {
-  if (options.stride < 1) throw Error("stride: must be at least 1");
-  if (options.step < 1) throw Error("step: must be at least 1");
+  if (options.stride < 1) throw Error("stride: below 1; use at least 1");
+  if (options.step < 1) throw Error("step: below 1; use at least 1");
   const int64_t before = std::max<int64_t>(std::ssize(options.bos), 1);  // the first scored token
   const bool anchored = options.method == PerplexityMethod::kAnchored;
   if (anchored && options.step <= before)
-    throw Error(fmt::format("step: must be at least {} for anchored windows", before + 1));
+    throw Error(fmt::format("step: too small for anchored windows; use at least {}", before + 1));
   const char* what = options.method == PerplexityMethod::kGrowing ? "context" : "window";
   for (const int64_t ctx : options.ctx) {
-    const std::string window = fmt::format("a {} of {}", what, counted(ctx, "token"));
+    const std::string window = fmt::format("{} of {}", what, counted(ctx, "token"));
     const int64_t bos = std::ssize(options.bos);
     const int64_t least = std::max({kMinCtx, bos + 1, anchored ? options.step : 0});
-    if (ctx < least) throw Error(fmt::format("{} is too short; use at least {}", window, least));
+    if (ctx < least) throw Error(fmt::format("{}: too short; use at least {}", window, least));
     check_memory(sessions, ctx, 1, window);
     const int64_t holds = ctx - bos, have = text.size();
     if (have < holds) {
-      throw Error(fmt::format("{} and {} holds {} of them{}", text.size_in_words(), window, holds,
+      throw Error(fmt::format("{}, and a {} holds {} of them{}", text.size_in_words(), window, holds,
                               what_fits(text, holds, ctx - holds, "`max_ctx`")));
     }
   }

@@ -12,13 +12,13 @@ std::string grouped(double value);
 
 // Escapes text for XML and HTML; control characters, which XML 1.0 forbids, become U+FFFD.
 std::string xml_escaped(std::string_view text);
-// Wraps `inside` in an <svg> of this size in pixels. name: text for screen readers; style: CSS class.
+// Wraps `inside` in an <svg>, in pixels. name: text for screen readers; style: CSS class.
 std::string svg_root(double width, double height, std::string_view style, std::string_view name,
                      std::string_view inside);
 
 // Formats pixels with at most one decimal.
 std::string svg_number(double value);
-// anchor: start, middle or end; aligns the text at x. The text must not need XML escapes.
+// anchor: start, middle or end. The text must not need XML escapes.
 std::string svg_text(double x, double y, std::string_view anchor, std::string_view style,
                      std::string_view text);
 using Points = std::vector<std::pair<double, double>>;
@@ -33,24 +33,23 @@ struct Axis {
   double at(double value) const;  // 0 at low, 1 at high; 0.5 if low == high
 };
 
-// Plot area of a figure, in pixels from the figure's corner, with a horizontal and a vertical axis.
+// Plot area, in pixels from the figure's corner.
 struct Chart {
   double left, top, right, bottom;
   Axis across{}, up{};
 
   double x(double value) const { return left + across.at(value) * (right - left); }
   double y(double value) const { return bottom - up.at(value) * (bottom - top); }
-  // Lines across the whole plot area.
+  // Lines across the plot area.
   std::string across_at(double value, std::string_view style) const;
   std::string up_at(double value, std::string_view style) const;
-  // A grid line with its label.
+  // Grid lines with labels.
   std::string tick_across(double value, std::string_view label) const;
   std::string tick_up(double value, std::string_view label) const;
-  // A polyline through points in axis units.
+  // A polyline in axis units.
   std::string curve(std::string_view style, Points values) const;
 };
 
-// Title and note above the chart.
 std::string svg_heading(const Chart& chart, std::string_view title, std::string_view note);
 
 }  // namespace lariat

@@ -48,7 +48,6 @@ std::string html_table(const SweepTable& table, const ResultTable& results) {
               "class=\"scroll\"");
 }
 
-// Report page of one log.
 class Page {
  public:
   explicit Page(const Measurements& log)
@@ -116,7 +115,7 @@ class Page {
     return fmt::format("{}", fmt::join(all, " "));
   }
 
-  // A figure in its wide and its narrow (phone) version.
+  // Wide and narrow (phone) figure.
   std::string curves(const std::string& name) const {
     const auto found = std::ranges::find(pictures_, name, &SweepPicture::name);
     return found == pictures_.end() ? "" : found->wide + found->narrow;

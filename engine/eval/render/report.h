@@ -11,16 +11,15 @@ namespace lariat {
 
 extern const std::string_view kReportStyle;
 
-// A self-contained HTML page without scripts: tables, heat maps and curves, readable in light and dark mode,
-// on a phone and on paper. The element "data" holds sweep_json(log), updated with `more`, as JSON for
-// programs. Equal results yield identical bytes, whatever their order and timing.
+// A self-contained HTML page without scripts, for light and dark mode, phones and paper. The element "data"
+// holds sweep_json(log), updated with `more`. Equal results yield identical bytes, whatever their order and
+// timing.
 std::string report_page(Measurements log,
                         const nlohmann::ordered_json& more = nlohmann::ordered_json::object());
-// Writes the page's figures to `folder`, creating it if missing: growing.svg, perplexity.svg and
-// found-COLUMN.svg.
+// Writes growing.svg, perplexity.svg and found-COLUMN.svg to `folder`, creating it if missing.
 void write_pictures(const Measurements& log, const std::filesystem::path& folder);
 
-// Results of a sweep as one object, printed by `lariat sweep --json`.
+// Printed by `lariat sweep --json`.
 nlohmann::ordered_json sweep_json(const Measurements& log);
 
 }  // namespace lariat

@@ -46,7 +46,6 @@ class Csv {
       "measure,scaling,method,stale,length,depth,from,to,value,error,count,factor,model,weights,dtype,"
       "cache_dtype,text,task,than\n";
 
-  // A ratio of perplexities, with its standard error, or a difference of shares, with half its interval.
   void add(const Difference& difference) {
     const auto& [kind, a, b, length, range, gap] = difference;
     const bool shares = kind == Kind::kPasskey;

@@ -79,7 +79,7 @@ double factor_of(const RopeScaling& rope, double length) {
   return reached > 1.0 ? reached : 4.0;
 }
 
-// Curves of all types that need only a factor, at `factor`, and of `rope` at `length`.
+// Curves of all types that need only a factor, and of `rope` at `length`.
 std::vector<Curve> make_series(const RopeScaling& rope, double length, double factor) {
   RopeScaling whole = rope;  // proportional: pairs of the whole head
   if (rope.type == RopeType::kProportional) whole.partial_rotary_factor = 1.0;
@@ -157,8 +157,8 @@ std::string draw_wavelengths(const std::vector<Curve>& all, double l0, double re
          svg_text(chart.left + 8, chart.y(reach) - 7, "start", "mark", "stretched to " + grouped(reach));
 }
 
-// A curve over log-spaced distances 1..reach. Scores oscillate faster than a pixel; each point averages the
-// distances within an eighth.
+// A curve over log-spaced distances 1..reach. Each point averages the distances within an eighth, as scores
+// oscillate faster than a pixel.
 Points over_distances(double reach, const std::function<double(double)>& decay) {
   constexpr int kPoints = 160, kMost = 24;
   Points points;
@@ -199,7 +199,7 @@ std::string draw_decay(const std::vector<Curve>& all, double l0, double reach, C
   return svg;
 }
 
-// Draws labels in rows from `y` on and sets `y` to the last row. A character has about 7 px.
+// Draws labels from `y` on and sets `y` to the last row. A character has about 7 px.
 std::string draw_legend(const std::vector<Curve>& all, bool sinus, double& y) {
   std::string svg;
   double x = kLeft;

@@ -17,9 +17,9 @@ std::vector<double> sinusoidal_frequencies(size_t pairs);
 // Dot product of two sinusoidal positions, relative to distance 0: mean of cos(distance inv_freq[i]).
 double sinusoidal_score(const std::vector<double>& inv_freq, double distance);
 
-// Figure of all scalings of a model at one factor, as a self-contained SVG for light and dark pages:
-// frequency of each pair relative to the unscaled one, wavelengths compared with L0, and long-range decay.
-// factor: `rope`'s scale at `length`, else length / L0 if above 1, else 4.
+// Compares all scalings at one factor: each pair's frequency relative to the unscaled one, wavelengths
+// compared with L0, and long-range decay. The factor is `rope`'s scale at `length`, else length / L0 if above
+// 1, else 4.
 enum class RopePanels { kAll, kFrequencies, kDecay };  // kFrequencies: with wavelengths
 std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels = RopePanels::kAll);
 

@@ -12,13 +12,13 @@
 namespace lariat {
 namespace {
 
-// Scalings with a fixed colour in all figures; unknown names use the colour of none. The colours suit all
-// colour vision types (hues after Okabe and Ito, darkened for contrast), and every line is labelled.
+// Scalings with a fixed colour; unknown names use the colour of none. The colours suit all colour vision
+// types (hues after Okabe and Ito, darkened for contrast), and every line is labelled.
 constexpr std::array kColoured{"none",         "linear",       "ntk",        "dynamic",
                                "yarn",         "dynamic-yarn", "llama3",     "longrope",
                                "proportional", "model",        "yarn-radix", "dynamic-yarn-radix"};
 
-// Columns with a method use colours of scalings that the sweep lacks, the most distinct first.
+// Columns with a method use colours that the sweep lacks, the most distinct first.
 constexpr std::array kFree{"ntk",   "linear", "dynamic",      "llama3",  "proportional",
                            "model", "yarn",   "dynamic-yarn", "longrope"};
 
@@ -77,7 +77,7 @@ std::string tick_label(double tick) { return tick >= 1e6 ? compact(tick) : fmt::
 
 constexpr double kMostRatio = 1.4;
 
-// Axis range that covers all values with their errors.
+// Covers all values with their errors.
 Axis perplexity_axis(const std::vector<Series>& series) {
   double low = HUGE_VAL, high = 0;
   for (const Series& one : series) {
@@ -139,8 +139,7 @@ std::string curve_of(const Chart& chart, const Series& series) {
                "<title>" + title + "</title>" + svg_path("curve", line) + svg);
 }
 
-// Label at a line's end. Narrow figures shorten stale columns (the colour identifies the scaling) and omit a
-// method's settings.
+// Narrow figures shorten stale columns (the colour identifies the scaling) and omit a method's settings.
 std::string end_label(const Series& series, const std::string& style) {
   if (style != "narrow") return series.label;
   if (series.column.stale) return "stale";
@@ -225,7 +224,6 @@ Curves growing_curves(const SweepTable& table) {
   return curves;
 }
 
-// Differences in each bucket of a column's growing context.
 std::vector<Difference> bucket_differences(const SweepTable& table, const Column& column) {
   std::vector<Difference> all;
   const GrowingValue* grown = find_cell(table.growing, column);
@@ -280,7 +278,7 @@ Curves ratio_curves(const SweepTable& table, bool growing) {
   return curves;
 }
 
-// Heat map of one column: share found by length (columns) and depth (rows).
+// Share found by length (columns) and depth (rows).
 std::string heat_picture(const SweepTable& table, const Column& column) {
   constexpr double kEdge = 52, kTop = 8, kCell = 56, kRow = 30, kGap = 2;
   std::vector<double> depths = table.depths;

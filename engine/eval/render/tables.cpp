@@ -19,7 +19,6 @@ void mark(ResultTable& results, const Standing& standing, size_t cell) {
   for (TableRow& row : results.rows) row.cells[cell].best = std::ranges::count(standing.best, row.column) > 0;
 }
 
-// One row per column, one cell per length.
 template <class Cells, class Cell>
 ResultTable by_length(const SweepTable& table, const std::string& first, const Cells& cells,
                       const Cell& cell_of) {
@@ -46,7 +45,6 @@ std::string text_of(const ResultTable& results) {
   return aligned_table(rows) + "\n";
 }
 
-// One row per pair of columns, one table column per length or range of positions.
 std::string difference_rows(const std::vector<Difference>& all, Kind kind) {
   std::vector<std::vector<std::string>> rows = {{fmt::format("differences, {}", name_of(kind))}};
   for (const Difference& difference : all) {

@@ -25,12 +25,11 @@ ResultTable growing_table(const SweepTable& table);
 ResultTable perplexity_table(const SweepTable& table);
 ResultTable speed_table(const SweepTable& table);
 
-// Right-aligned columns (the first: left), two spaces apart.
+// Right-aligned columns (the first: left).
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
-// Heat map of one column: share found by depth (rows) and length (columns), and over all depths with a 95 %
-// Wilson interval.
+// Share found by depth (rows) and length (columns), and over all depths with a 95 % Wilson interval.
 std::string heat_map(const SweepTable& table, const Column& column);
-// All tables and conclusions of a sweep, optionally with all paired differences.
+// Optionally with all paired differences.
 std::string tables_text(const SweepTable& table, bool differences);
 
 }  // namespace lariat

@@ -35,7 +35,7 @@ def passkey_prompt(tokenizer, length, depth, key):
     def size(sentences):
         return len(tokenizer.encode(build(sentences))) + 1
 
-    # Sentences have a few tokens each: start from an estimate, then find the largest number that fits.
+    # Starts from an estimate, then finds the largest number of sentences that fits.
     per = max(1.0, (size(50) - size(0)) / 50)
     n = max(0, int((length - size(0)) / per))
     while n > 0 and size(n) > length:

@@ -61,7 +61,7 @@ class Story:
         self.animal_world = animal_world
         self.place = rng.choice(w.PLACES)
 
-    # --- choosing -------------------------------------------------------------------------
+    # --- choosing ---
     def pick(self, *options):
         return self.rng.choice(options)
 
@@ -91,7 +91,7 @@ class Story:
     def bad(self, why): return self.rng.choice(w.MOODS_BAD[why])
     def time(self): return self.rng.choice(w.DISTANT_TIMES)
 
-    # --- facts ----------------------------------------------------------------------------
+    # --- facts ---
     def fact(self):
         makers = [self.fact_hidden, self.fact_hidden, self.fact_favorite, self.fact_pet,
                   self.fact_number, self.fact_number, self.fact_promise, self.fact_fear,
@@ -181,7 +181,7 @@ class Story:
                       f"In a shop {p.name} saw {article(thing)}. \"That is what I wish for!\" {p.he} said."),
             f"What did {p.name} wish for?", f"{p.name} wished for {article(thing)}.")
 
-    # --- the frame of a story -------------------------------------------------------------
+    # --- the frame of a story ---
     def opening(self):
         h, f = self.hero, self.friend
         size = self.pick("little", "young", "small", f"{self.rng.choice(w.TRAITS)}")
@@ -220,7 +220,7 @@ class Story:
 
 def tell(rng, target_words):
     """One story of about `target_words` words: facts at the start or on the way, recalled later."""
-    from episodes import EPISODES  # episodes use Story's helpers; imported late to keep both files small
+    from episodes import EPISODES  # imported late: episodes use Story's helpers
     story = Story(rng)
     paragraphs = [story.opening()]
     pending, told, asked = [], [], set()
@@ -231,7 +231,7 @@ def tell(rng, target_words):
         episode = rng.choice(fresh)
         used.append(episode)
         text = episode(story)
-        # Introduces a fact before the episode and recalls an old one after it; the episode is the distance.
+        # Introduces a fact before the episode and recalls an old one after it.
         if rng.random() < 0.7:
             fact = story.fact()
             if fact.question not in asked:

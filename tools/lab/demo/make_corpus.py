@@ -68,7 +68,7 @@ def passkey_number(rng, repeats):
 def passkey(rng, max_tokens, repeats=0.0):
     key = passkey_number(rng, repeats)
     kind = rng.random()
-    # Many documents fill the window; many others are short, because the model learns retrieval on short ones first.
+    # Many documents fill the window; others are short, as the model learns retrieval on short ones first.
     if kind < 0.35:
         total = rng.randint(max_tokens - 60, max_tokens)
     elif kind < 0.7:
@@ -84,7 +84,7 @@ def passkey(rng, max_tokens, repeats=0.0):
     room = max(0, total - fixed)
     before = filler(rng, room * depth, sentences) if room * depth >= 1 else ""
     after = filler(rng, room * (1 - depth), sentences) if room * (1 - depth) >= 1 else ""
-    # At both ends one of the fillers is empty; its empty line is kept or dropped at random.
+    # At both ends one filler is empty; its empty line is kept or dropped at random.
     keep_empty = rng.random() < 0.5
     lines = [TASK, before, info, after, f"{QUESTION} {key}."]
     return "\n".join(line for line in lines if line or keep_empty)
@@ -113,7 +113,7 @@ def recall(rng):
 
 
 def story(rng, words):
-    # Lengths from a single scene to several training windows, unless a length is given.
+    # From a single scene to several training windows.
     target = words or rng.choice([60, 120, 120, 200, 200, 300, 300, 400, 600, 900])
     return tell(rng, int(target * (0.7 + 0.6 * rng.random())))
 

@@ -93,7 +93,7 @@ class Llama(nn.Module):
         for name, p in self.named_parameters():
             if p.dim() == 2:
                 std = 0.02 if "embed" in name else 0.5 / math.sqrt(p.shape[1])
-                # Branches start with zero output, so depth does not disturb early training.
+                # Zero output at the start: depth does not disturb early training.
                 nn.init.zeros_(p) if name.endswith(("o_proj.weight", "down_proj.weight")) \
                     else nn.init.normal_(p, std=std)
 

@@ -30,7 +30,7 @@ class BodyConfig:
     vocab_size: int = 1024
     hidden_size: int = 128
     num_hidden_layers: int = 4
-    num_attention_heads: int = 4  # a power of two; ALiBi uses other slopes otherwise
+    num_attention_heads: int = 4  # a power of two, as ALiBi uses other slopes otherwise
     rope_theta: float = 10000.0
     layer_norm_eps: float = 1e-5
     max_position_embeddings: int = 128  # length of the training windows
@@ -93,10 +93,10 @@ class Body(nn.Module):
                 nn.init.zeros_(p)
             elif p.dim() == 2:
                 std = 0.02 if "embed" in name else 0.5 / math.sqrt(p.shape[1])
-                # Branches start with zero output, so depth does not disturb early training.
+                # Zero output at the start: depth does not disturb early training.
                 nn.init.zeros_(p) if name.endswith(("dense.weight", "down.weight")) \
                     else nn.init.normal_(p, std=std)
-        # Last, so that one seed gives all kinds the same other weights.
+        # Last: one seed gives all kinds the same other weights.
         self.embed_positions = None
         if c.positions == "learned":
             self.embed_positions = nn.Embedding(c.max_position_embeddings, c.hidden_size)

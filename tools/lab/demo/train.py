@@ -59,7 +59,7 @@ class Windows:
                     break
                 s, doc = self.draw()
             if not row and len(doc) > want and self.rng.random() < 0.5:
-                start = self.rng.integers(len(doc) - want + 1)  # later parts of long documents are used too
+                start = self.rng.integers(len(doc) - want + 1)  # also uses later parts of long documents
                 doc = doc[start:]
             doc = doc[:want - have]
             row.append(doc)

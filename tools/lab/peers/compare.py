@@ -34,7 +34,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import pages  # noqa: E402
 
 FLOATS = ("f32", "bf16", "f16")
-NEAR_NS = 80  # a hop within a core complex takes 15 to 30 ns, to another complex 150
+NEAR_NS = 80  # a hop within a core complex takes 15 to 30 ns, else 150
 TRIES = 4  # attempts per run, if the cores move during it
 
 
@@ -92,7 +92,7 @@ def peer_once(program, model, args, depth):
     try:
         tests = run(args.prompt, args.gen, *(["-d", str(depth)] if depth > 0 else []))
     except Died as death:
-        # ik_llama.cpp only has -gp: it decodes after a prompt and counts only decoding; prefill is unsupported.
+        # ik_llama.cpp only has -gp, which counts decoding after a prompt.
         if depth == 0 or args.prompt > 0 or "argument: -d" not in death.args[1]:
             raise
         return {"tg": run(0, 0, "-gp", f"{depth},{args.gen}")[0]["avg_ts"]}, {}

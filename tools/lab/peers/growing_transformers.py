@@ -25,7 +25,7 @@ def read_tokens(args):
     """-> one list of args.ctx ids per stretch"""
     tokenizer = AutoTokenizer.from_pretrained(**source(args.model))
     with open(args.file, encoding="utf-8") as file:
-        text = file.read(32 * max(args.ctx, args.max_tokens))  # a token of prose has 4 or 5 characters
+        text = file.read(32 * max(args.ctx, args.max_tokens))  # prose has 4 or 5 characters per token
     bos = tokenizer("a")["input_ids"][: -len(tokenizer("a", add_special_tokens=False)["input_ids"])]
     ids, holds = tokenizer(text, add_special_tokens=False)["input_ids"], args.ctx - len(bos)
     stretches = max(args.max_tokens // holds, 1)
@@ -60,7 +60,7 @@ def grow(model, tokens, step, losses):
 
 
 def summary(args, stretches, updates):
-    losses = torch.tensor(stretches, dtype=torch.float64)  # [stretches, ctx - 1], from position 1 on
+    losses = torch.tensor(stretches, dtype=torch.float64)  # [stretches, ctx - 1]
     nll, mean = losses.sum().item(), losses.mean().item()
     edges = [i * args.ctx // args.buckets for i in range(args.buckets + 1)]
     positions = []

@@ -91,7 +91,7 @@ def prepare(checkouts):
         if not (checkouts / name).is_dir():
             sys.exit(f"methods_published: error: {checkouts / name}: no such checkout; clone it as --help says")
         sys.path.append(str(checkouts / name))
-    # Its __init__ needs files of other models too.
+    # Its __init__ needs other models' files.
     stand_in("self_extend_patch", __path__=[str(checkouts / "LongLM/self_extend_patch")])
     stand_in("flash_attn", flash_attn_func=flash, flash_attn_varlen_func=None, flash_attn_with_kvcache=None)
     stand_in("flash_attn.flash_attn_interface", flash_attn_func=flash, flash_attn_qkvpacked_func=None,
@@ -100,7 +100,7 @@ def prepare(checkouts):
     sys.path += [str(checkouts / "Jet-Long/jetlm/modeling" / name) for name in ("jetlong", "jetlong_freq")]
     stand_in("flash_attn.losses.cross_entropy", CrossEntropyLoss=None)
     stand_in("flash_attn_2_cuda", fwd_kvcache=lambda q, k, v, *_: flash(q, k, v, return_attn_probs=True)[:2])
-    # "import *" provided all of these before __all__ existed.
+    # "import *" provided these before __all__ existed.
     del modeling_llama.__all__
     vars(modeling_llama).update(math=math, F=F, Optional=Optional, Tuple=Tuple)
     modeling_llama.LlamaFlashAttention2 = modeling_mistral.MistralFlashAttention2 = type("Absent", (), {})
@@ -114,7 +114,7 @@ def make_model(folder, kv_heads, configuration=LlamaConfig, architecture=LlamaFo
     model = architecture(config).eval()
     for parameter in model.parameters():
         if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.2)  # scores of about 2.6, so positions matter
+            torch.nn.init.normal_(parameter, std=0.2)  # scores of about 2.6: positions matter
     model.save_pretrained(folder)
     config.pretraining_tp = 1
     for layer in model.model.layers:
@@ -128,7 +128,7 @@ def set_rotary(model, make, name="rotary_emb"):
         setattr(layer.self_attn, name, make())
 
 
-# Each function returns attend(attention, x, positions, mask) -> x, for one text.
+# Each returns attend(attention, x, positions, mask) -> x for one text.
 
 
 def self_extend(model, group, window, file="Llama"):
@@ -189,7 +189,7 @@ def sinks(model, start, recent):
 
     def attend(attention, x, positions, mask):
         past = pasts.get(attention)
-        place = torch.tensor([[past[0].shape[2] if past else 0]])  # transformers passed the number of cached tokens
+        place = torch.tensor([[past[0].shape[2] if past else 0]])  # number of cached tokens
         out, _, past = theirs.llama_pos_shift_attention_forward(attention, x, None, place, past, use_cache=True)
         pasts[attention] = evict([past])[0]
         return out
@@ -244,7 +244,7 @@ class Row(NamedTuple):
     first: int
     attend: object
     method: str
-    reason: str = ""  # reason of an expected difference
+    reason: str = ""  # of an expected difference
     tokens: int = TOKENS
 
 

@@ -23,7 +23,7 @@ METHODS = (("none", "none", "c0", False), ("yarn", "yarn 4", "c1", False), ("dyn
            ("dynamic-yarn-stale", "dynamic-yarn, stale", "c3", True),
            ("transformers", "dynamic in transformers", "c4", True))  # fmt: skip
 
-# Position methods, alone and with a scaling, by their names in scripts/real_model.sh
+# Named as in scripts/real_model.sh
 POSITIONS = ("dca", "self-extend", "self-extend-auto", "string", "rerope", "rerope-auto", "sinks", "lm-infinite",
              "dca+dynamic-yarn", "dca+yarn", "self-extend+dynamic-yarn", "string+dynamic-yarn")  # fmt: skip
 
@@ -151,7 +151,7 @@ def picture(curves, trained):
             svg.append(f'<path class="curve {colour}{" stale" if stale else ""}" d="M{path}"/>\n')
             labels.append([points[-1][1], colour, label])
     labels.sort()
-    for i, entry in enumerate(labels):  # 17 pixels apart: down from the top, then up from the bottom
+    for i, entry in enumerate(labels):  # 17 pixels apart, down from the top, then up
         entry[0] = max(entry[0], labels[i - 1][0] + 17 if i else top)
     for i in reversed(range(len(labels))):
         labels[i][0] = min(labels[i][0], labels[i + 1][0] - 17 if i + 1 < len(labels) else bottom - 8)

@@ -28,7 +28,7 @@ def source(path):
 
 def logits(args, model, tokenizer, ids):
     """A prefill of 512 tokens, and 64 greedy tokens after about 64, each by both programs."""
-    # A text may end within a word that encodes differently: shorten it until its ids match.
+    # A cut word may encode differently: shortens the text until its ids match.
     short = next(n for n in range(SHORT, 0, -1) if tokenizer(tokenizer.decode(ids[:n]))["input_ids"] == ids[:n])
     with tempfile.TemporaryDirectory() as folder:
         out, prompt = os.path.join(folder, "logits.safetensors"), os.path.join(folder, "prompt.txt")

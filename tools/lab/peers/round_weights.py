@@ -14,7 +14,7 @@ import sys
 import torch
 from safetensors.torch import load_file, save_file
 
-# Each function takes groups of 32 numbers, [groups, 32].
+# Functions of groups of 32 numbers, [groups, 32].
 
 
 def inverse(d):

@@ -82,7 +82,7 @@ def changed(folder, base, config=None, add=None):
 LAYER = "model.layers.0."
 EMBED, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
-# (name of the row, golden checkpoint, keys, tensors)
+# (row, golden checkpoint, keys, tensors)
 GATE = [
     ("a bias without a config key", "llama_gqa", {}, {LAYER + "self_attn.q_proj.bias": [64]}),
     ("a bias that the family does not have", "qwen2", {}, {LAYER + "self_attn.o_proj.bias": [32]}),
@@ -204,7 +204,7 @@ def cut_down(config):
     small = {"intermediate_size": 16, "moe_intermediate_size": 16, "num_hidden_layers": 2, "first_k_dense_replace": 1}
     keys |= {key: value for key, value in small.items() if key in keys}
     dim = keys.get("head_dim") or (128 if family == "qwen3" else keys.get("hidden_size", 4096) // heads)
-    if family in ("internlm2", "qwen2_vl", "qwen2_5_vl"):  # without head_dim: one head has the size of the model
+    if family in ("internlm2", "qwen2_vl", "qwen2_5_vl"):  # no head_dim: one head of the model's size
         keys |= {"hidden_size": dim, "num_attention_heads": 1, "num_key_value_heads": 1}
     elif "kv_lora_rank" in keys:
         keys |= {"hidden_size": 16, "v_head_dim": keys.get("v_head_dim") or 16 // heads or 1}
@@ -253,6 +253,6 @@ def main():
 
 
 if __name__ == "__main__":
-    from key_tables import generation_keys, tokenizer_keys  # which import this module
+    from key_tables import generation_keys, tokenizer_keys  # circular import
 
     main()

@@ -10,7 +10,7 @@ import shutil
 
 from checkpoints_table import DEMO, ROOT, kind, row, spoken, write
 
-# ---- a tokenizer's files ----------------------------------------------------------------------------------------
+# --- a tokenizer's files ---
 
 GOLDEN = ROOT / "tests" / "golden" / "tokenizers"
 TEXT = "The  river</s> er<s>the [word] of<|im_end|> boats"
@@ -122,11 +122,11 @@ def tokenizer_keys(program, folder):
     write("tokenizer", rows, ("file", "key", "with", "effect", "message on stderr"))
 
 
-# ---- generation_config.json -------------------------------------------------------------------------------------
+# --- generation_config.json ---
 
 BASE = {"do_sample": True, "eos_token_id": 2}  # keys of every run
 
-# Groups of keys, each with a value other than transformers' default. The effect follows from the runs.
+# Values other than transformers' defaults.
 KEYS = [
     ("default of `--repetition-penalty`, in greedy decoding too", {"repetition_penalty": 1.3}),
     ("defaults of `chat` and of `generate --sampling model`; as in transformers, decoding is greedy without `do_sample`, "

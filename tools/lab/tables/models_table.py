@@ -31,7 +31,7 @@ FAMILIES = checkpoints.ROOT / "models" / "families"
 DOCUMENT = checkpoints.ROOT / "docs" / "models.md"
 AIM = 2e-4  # maximum of largest difference / largest logit
 F32 = ["--dtype", "f32", "--kv-dtype", "f32"]
-# (model, architecture, reason why it is not supported)
+# (model, architecture, reason)
 OTHERS = [
     ("Baichuan-13B, Baichuan 2", "BaichuanForCausalLM", "ALiBi, a head of normalised rows (7B: BaiChuan…)"),
     ("Orion", "OrionForCausalLM", "a gated feed-forward between LayerNorms"),
