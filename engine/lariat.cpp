@@ -101,7 +101,9 @@ void check_equal_models(Communicator& ranks, const Model& model, const std::file
   first.resize(64), mine.resize(64);
   ranks.broadcast(first.data(), first.size());
   const bool differs = mine != first;
-  agree_on_errors(ranks, nullptr, differs ? path.string() + ": differs from rank 0's; copy the same model to every machine" : "");
+  agree_on_errors(
+      ranks, nullptr,
+      differs ? path.string() + ": differs from rank 0's; copy the same model to every machine" : "");
 }
 
 }  // namespace
@@ -125,7 +127,8 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   }
   agree_on_errors(*ranks, error, what);
   check_equal_models(*ranks, engine.model, path);
-  if (ranks->rank() == 0) engine.session_options.ranks = (engine.ranks = std::make_unique<Ranks>(*ranks)).get();
+  if (ranks->rank() == 0)
+    engine.session_options.ranks = (engine.ranks = std::make_unique<Ranks>(*ranks)).get();
   return engine;
 }
 
@@ -158,7 +161,8 @@ void Engine::load(const std::filesystem::path& path) {
   const int rank = options.ranks != nullptr ? options.ranks->rank() : 0,
             n_ranks = options.ranks != nullptr ? options.ranks->size() : 1;
   if (options.random_weights) {
-    engine.model = random_model(spec, *engine.backend, requested.value_or(spec.dtype), /*seed=*/1, rank, n_ranks);
+    engine.model =
+        random_model(spec, *engine.backend, requested.value_or(spec.dtype), /*seed=*/1, rank, n_ranks);
   } else {
     open_tensors(files);
     if (n_ranks == 1) check_weight_memory(spec, requested, *engine.backend, files.tensors.get());

@@ -73,7 +73,8 @@ struct Engine {
   double load_seconds = 0;  // of configuration and weights
 
   // Throws UsageError for options that contradict each other or the model, and Error naming the file, also if
-  // the weights exceed the memory. With several ranks, throws on all of them if opening failed on one, or if their models differ.
+  // the weights exceed the memory. With several ranks, throws on all of them if opening failed on one, or if
+  // their models differ.
   static Engine open(const std::filesystem::path& path, OpenOptions options = {});
 
   Session session() const { return {model, *backend, session_options}; }

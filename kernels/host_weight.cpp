@@ -131,7 +131,8 @@ HostWeight quantized_columns(const HostWeight& from, int64_t first, int64_t coun
     if (m.grouping.minimum) std::copy_n(minima + first / size, groups, to.minima);
     if (m.grouping.scales != ScaleType::kNested) return;
     std::copy_n(outer + first / block, ceil_div(count, block), to.outer);
-    if (m.grouping.minimum) std::copy_n(outer_minima + first / block, ceil_div(count, block), to.outer_minima);
+    if (m.grouping.minimum)
+      std::copy_n(outer_minima + first / block, ceil_div(count, block), to.outer_minima);
   };
   return {m.form(), m.rows, count, read};
 }
@@ -146,7 +147,8 @@ HostWeight rows_of(const HostWeight& from, int64_t first, int64_t count) {
 
 HostWeight columns_of(const HostWeight& from, int64_t first, int64_t count) {
   if (from.m && from.m.rows == 1) return from.m.column_range(first, count);
-  return is_quantized(from.m.dtype) ? quantized_columns(from, first, count) : float_columns(from, first, count);
+  return is_quantized(from.m.dtype) ? quantized_columns(from, first, count)
+                                    : float_columns(from, first, count);
 }
 
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {

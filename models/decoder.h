@@ -50,7 +50,7 @@ class Decoder {
   const Split split_;
   Communicator* const ranks_;
   Buffer logits_, own_logits_, heads_;  // of the whole vocabulary; of a rank's part; all heads of q or k
-  Buffer slopes_;  // ALiBi slopes
+  Buffer slopes_;                       // ALiBi slopes
   TraceFn trace_;
 };
 

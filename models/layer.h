@@ -29,7 +29,7 @@ struct Pass {
   const Step& step;
   const Activations& activations;
   const AttentionGroups& groups;
-  const TraceFn& trace;  // empty: tracing is off
+  const TraceFn& trace;           // empty: tracing is off
   Communicator* ranks = nullptr;  // sums a layer's outputs; null: one process
 };
 

@@ -45,7 +45,8 @@ struct LayerReader {
   }
   Matrix bias(const std::string& name, int64_t size, bool present, const RowRange& part = {},
               const Share& own = {}) const {
-    return present ? source.vector(rows({prefix + name + ".bias", 1, size, Role::kVector, part}, own)) : Matrix{};
+    return present ? source.vector(rows({prefix + name + ".bias", 1, size, Role::kVector, part}, own))
+                   : Matrix{};
   }
   // Whether this rank adds the bias to a sum over all ranks.
   bool adds_bias() const { return split.rank == 0; }
@@ -65,7 +66,8 @@ struct LayerReader {
     to.attention_norm = norm(names.attention_norm, hidden, layer.norm_before);
     to.attention_post_norm = norm(names.attention_post_norm, hidden, layer.norm_after);
     if (attention.latent) return read_latent(to);
-    const Share q = own(&LayerSplit::heads, attention.head_dim), kv = own(&LayerSplit::kv_heads, attention.head_dim);
+    const Share q = own(&LayerSplit::heads, attention.head_dim),
+                kv = own(&LayerSplit::kv_heads, attention.head_dim);
     to.qkv = weight({rows(matrix(names.q, q_size, hidden, qkv_part(0)), q),
                      rows(matrix(names.k, kv_size, hidden, qkv_part(1)), kv),
                      rows(matrix(names.v, kv_size, hidden, qkv_part(2), Role::kSensitive), kv)});
@@ -81,8 +83,8 @@ struct LayerReader {
     epilogue.norm_eps = spec.norm_eps;
     epilogue.clip = attention.clip;
     if (attention.sinks)
-      to.sinks = source.vector(rows({prefix + names.sinks, 1, attention.n_heads, Role::kVector, {}},
-                                    own(&LayerSplit::heads)));
+      to.sinks = source.vector(
+          rows({prefix + names.sinks, 1, attention.n_heads, Role::kVector, {}}, own(&LayerSplit::heads)));
     to.q_norm = norm(names.q_norm, q_size, all);
     to.k_norm = norm(names.k_norm, kv_size, all);
   }
@@ -156,8 +158,8 @@ struct LayerReader {
     // Errors of values and of the outermost layers affect the logits most.
     const auto index = &layer - spec.layers.data();
     const bool outermost = index < 2 || index + 2 >= std::ssize(spec.layers);
-    to.down =
-        weight({cols(matrix(down, hidden, inner, {}, outermost ? Role::kSensitive : Role::kProjection), part)});
+    to.down = weight(
+        {cols(matrix(down, hidden, inner, {}, outermost ? Role::kSensitive : Role::kProjection), part)});
     to.down.blocks[0].bias = bias(down, hidden, bias_too && adds_bias());
   }
 
@@ -201,8 +203,12 @@ Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, Sou
 
 LayerWeights read_layer(const ModelSpec& spec, size_t index, const Layout& layout, Source& source,
                         const Split& split) {
-  const LayerReader reader{spec, spec.layers[index], source, layout,
-                           layout.root + fmt::format(fmt::runtime(spec.names.layer), index), split};
+  const LayerReader reader{spec,
+                           spec.layers[index],
+                           source,
+                           layout,
+                           layout.root + fmt::format(fmt::runtime(spec.names.layer), index),
+                           split};
   LayerWeights layer;
   reader.read_attention(layer);
   reader.read_feed_forward(layer);

@@ -22,7 +22,7 @@ struct Model {
     return is_quantized(weights.form.dtype) ? weights.form.dtype : weights.compute;
   }
   size_t file_bytes = 0;
-  // Of several ranks: the division, and the spec of this rank's part, as its weights are.
+  // With several ranks: the division, and the spec of this rank's part, to which the weights belong.
   Split split;
   std::optional<ModelSpec> part;
   const ModelSpec& own_spec() const { return part ? *part : spec; }

@@ -68,8 +68,8 @@ class RandomWeights : public WeightLoader {
 
 }  // namespace
 
-Weights random_weights(const ModelSpec& spec, Backend& backend, const WeightFormat& requested,
-                       uint64_t seed, const Split& split) {
+Weights random_weights(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed,
+                       const Split& split) {
   RandomWeights source(spec, backend, requested, seed);
   return source.finish(read_weights(spec, nullptr, source, requested, split));
 }

@@ -19,7 +19,8 @@ std::optional<Shares> divide(int64_t total, int64_t unit, int64_t ranks) {
   Shares parts;
   const int64_t units = total / unit;
   for (int64_t r = 0; r < ranks; ++r) {
-    const int64_t first = units * r / ranks * unit, end = r + 1 == ranks ? total : units * (r + 1) / ranks * unit;
+    const int64_t first = units * r / ranks * unit,
+                  end = r + 1 == ranks ? total : units * (r + 1) / ranks * unit;
     parts.push_back({first, end - first});
   }
   if (units < ranks) return {};
@@ -97,9 +98,10 @@ Split split_of(const ModelSpec& spec, const Weights& planned, int rank, int rank
   if (auto split = try_split(spec, planned, rank, ranks)) return *split;
   int most = ranks - 1;
   while (most > 1 && !try_split(spec, planned, 0, most)) --most;
-  throw Error(fmt::format("{}: heads, inner values and groups of quantized weights cannot be divided among {} "
-                          "ranks; start at most {}",
-                          spec.file.string(), ranks, most));
+  throw Error(
+      fmt::format("{}: heads, inner values and groups of quantized weights cannot be divided among {} "
+                  "ranks; start at most {}",
+                  spec.file.string(), ranks, most));
 }
 
 ModelSpec part_of(const ModelSpec& spec, const Split& split) {
@@ -123,8 +125,7 @@ void gather_columns(Communicator& ranks, const Matrix& mine, const std::vector<S
                     const Matrix& all, bool to_every_rank) {
   const auto floats = [&](const Share& part) { return static_cast<size_t>(mine.rows * part.count * width); };
   std::vector<float> packed(static_cast<size_t>(mine.rows * mine.cols)), from;
-  for (int64_t r = 0; r < mine.rows; ++r)
-    std::copy_n(mine.f32(r), mine.cols, packed.data() + r * mine.cols);
+  for (int64_t r = 0; r < mine.rows; ++r) std::copy_n(mine.f32(r), mine.cols, packed.data() + r * mine.cols);
   std::vector<size_t> bytes;
   for (const Share& part : parts) bytes.push_back(floats(part) * sizeof(float));
   const bool receives = to_every_rank || ranks.rank() == 0;

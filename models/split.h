@@ -6,8 +6,8 @@
 #include "models/spec.h"
 
 // Tensor parallelism (Megatron-LM, arXiv 1909.08053): several processes (ranks) divide each layer's heads and
-// inner values, and the rows of the head. Each rank holds its rows of q, k, v, gate and up, and its columns of
-// o and down, whose partial products are summed over the ranks.
+// inner values, and the rows of the head. Each rank holds its rows of q, k, v, gate and up, and its columns
+// of o and down, whose partial products are summed over the ranks.
 namespace lariat {
 
 struct Weights;
@@ -32,8 +32,8 @@ struct Split {
 };
 
 // Divides a model among `ranks`. planned: the formats of its weights (planned_weights): the columns of a
-// quantized o or down are divided between groups, or between blocks of nested scales. Shares differ by at most
-// one such unit. Throws Error with the largest possible number of ranks if `ranks` is too large.
+// quantized o or down are divided between groups, or between blocks of nested scales. Shares differ by at
+// most one such unit. Throws Error with the largest possible number of ranks if `ranks` is too large.
 Split split_of(const ModelSpec& spec, const Weights& planned, int rank, int ranks);
 
 // The model that a rank runs: its heads and inner values; the vocabulary stays whole.

@@ -68,7 +68,7 @@ HostWeight WeightLoader::own_part(const Parameter& parameter, bool once) {
   HostWeight all = host(parameter, once);
   const bool vector = is_vector(parameter.role);
   const Share &rows = vector ? Share() : parameter.own_rows,
-             &cols = vector ? parameter.own_rows : parameter.own_cols;
+              &cols = vector ? parameter.own_rows : parameter.own_cols;
   if (rows.count > 0) all = rows_of(all, rows.first, rows.count);
   return cols.count > 0 ? columns_of(all, cols.first, cols.count) : all;
 }

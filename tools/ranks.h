@@ -5,8 +5,8 @@
 
 #include "kernels/communicator.h"
 
-// The processes that run one command, started by mpirun (engine/runtime/ranks.h). Rank 0 has the input and the
-// output; the others print nothing.
+// The processes that run one command, started by mpirun (engine/runtime/ranks.h). Rank 0 has the input and
+// the output; the others print nothing.
 namespace lariat {
 
 // Must live as long as main: starts MPI if mpirun started this process. Shards of a sweep (--shard) stay

@@ -11,7 +11,17 @@
 namespace lariat {
 namespace {
 
-enum class Call : uint32_t { kEnd, kSaturated, kOpen, kClose, kForward, kLogits, kRerotate, kCopyPage, kFreePage };
+enum class Call : uint32_t {
+  kEnd,
+  kSaturated,
+  kOpen,
+  kClose,
+  kForward,
+  kLogits,
+  kRerotate,
+  kCopyPage,
+  kFreePage
+};
 
 // The first broadcast of a message; a longer message needs a second one.
 constexpr size_t kFirstBytes = 4096;
@@ -21,7 +31,7 @@ class Writer {
   explicit Writer(Call call) : bytes_(sizeof(uint64_t)) { put(call); }
 
   template <class T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   void put(const T& value) {
     const auto* const from = reinterpret_cast<const std::byte*>(&value);
     bytes_.insert(bytes_.end(), from, from + sizeof value);
@@ -222,8 +232,8 @@ void Ranks::close(const KvPool& session) {
   message.send(communicator_);
 }
 
-void Ranks::forward(const KvPool& session, const Step& step,
-                    std::span<const std::vector<SequenceRope>> ropes, std::span<const VisibleGroup> visible) {
+void Ranks::forward(const KvPool& session, const Step& step, std::span<const std::vector<SequenceRope>> ropes,
+                    std::span<const VisibleGroup> visible) {
   Writer message(Call::kForward);
   message.put(&session);
   message.put_all(std::span<const int32_t>(known_tokens(session.backend(), step.tokens)));
@@ -304,17 +314,29 @@ void follow(Communicator& communicator, const Model& model, Backend& backend) {
     std::unique_ptr<Follower>& session = sessions[message.get<const KvPool*>()];
     switch (call) {
       case Call::kOpen:
-        session = std::make_unique<Follower>(model, backend, communicator, message.get<Ranks::SessionShape>());
+        session =
+            std::make_unique<Follower>(model, backend, communicator, message.get<Ranks::SessionShape>());
         break;
-      case Call::kClose: session.reset(); break;
-      case Call::kForward: session->forward(message); break;
-      case Call::kLogits: session->logits(message); break;
-      case Call::kRerotate: session->rerotate(message); break;
-      case Call::kCopyPage: session->copy_page(message); break;
+      case Call::kClose:
+        session.reset();
+        break;
+      case Call::kForward:
+        session->forward(message);
+        break;
+      case Call::kLogits:
+        session->logits(message);
+        break;
+      case Call::kRerotate:
+        session->rerotate(message);
+        break;
+      case Call::kCopyPage:
+        session->copy_page(message);
+        break;
       case Call::kFreePage:
         if (session) session->free_page(message);
         break;
-      default: break;
+      default:
+        break;
     }
   }
 }

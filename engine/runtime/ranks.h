@@ -45,7 +45,7 @@ class Ranks {
   Communicator& communicator_;
 };
 
-// Repeats rank 0's calls until its Ranks is destroyed. Throws what a call throws.
+// Repeats rank 0's calls until its Ranks is destroyed. Exceptions of the calls pass through.
 void follow(Communicator& communicator, const Model& model, Backend& backend);
 
 }  // namespace lariat

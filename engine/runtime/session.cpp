@@ -42,8 +42,9 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
                 " has no RoPE to scale, as it uses ALiBi; remove the scaling");
   }
   if (options.ranks != nullptr)
-    options.ranks->open(pool_, {options.k_dtype, options.v_dtype, second_keys_of(options.positions.ranges) > 0,
-                                options.prefill_chunk, options.latent_workspace});
+    options.ranks->open(pool_,
+                        {options.k_dtype, options.v_dtype, second_keys_of(options.positions.ranges) > 0,
+                         options.prefill_chunk, options.latent_workspace});
 }
 
 void check_prompt(std::span<const int32_t> tokens) {

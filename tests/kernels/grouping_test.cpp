@@ -73,7 +73,9 @@ TEST_P(FormLayout, HoldsTheOriginalValues) {
 }
 
 TEST_P(FormLayout, PartsOfRowsAndColumns) {
-  const int64_t rows = 19, unit = form_.grouping.scales == ScaleType::kNested ? form_.grouping.block : form_.grouping.size,
+  const int64_t rows = 19,
+                unit =
+                    form_.grouping.scales == ScaleType::kNested ? form_.grouping.block : form_.grouping.size,
                 cols = 3 * unit + 5;
   const HostWeight codes = random_codes(form_, rows, cols);
   std::vector<float> all(static_cast<size_t>(rows * cols));
@@ -84,7 +86,8 @@ TEST_P(FormLayout, PartsOfRowsAndColumns) {
       std::vector<float> part(static_cast<size_t>(7 * count));
       read_floats(columns_of(rows_of(from, 4, 7), first, count), 0, {part.data(), DType::kF32, 7, count});
       for (int64_t i = 0; i < 7 * count; ++i)
-        ASSERT_EQ(part[static_cast<size_t>(i)], all[static_cast<size_t>((4 + i / count) * cols + first + i % count)]);
+        ASSERT_EQ(part[static_cast<size_t>(i)],
+                  all[static_cast<size_t>((4 + i / count) * cols + first + i % count)]);
     }
   }
 }

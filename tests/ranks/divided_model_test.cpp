@@ -9,6 +9,7 @@
 #include "engine/lariat.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/ranks/ranks.h"
+#include "tests/skip.h"
 
 // A model divided among all ranks gives the logits of one process, within the order of f32 sums. The other
 // ranks follow rank 0.
@@ -46,7 +47,8 @@ bool compare(const std::filesystem::path& path, OpenOptions options, const Use& 
 std::vector<int32_t> tokens_of(const Engine& engine, int64_t n) {
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < n; ++i)
-    tokens.push_back(static_cast<int32_t>((i * i * 7 + i * 3 + 1) % std::min<int64_t>(engine.model.spec.vocab_size, 90)));
+    tokens.push_back(
+        static_cast<int32_t>((i * i * 7 + i * 3 + 1) % std::min<int64_t>(engine.model.spec.vocab_size, 90)));
   return tokens;
 }
 
@@ -60,7 +62,8 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
   return most / largest;
 }
 
-// Logits of the last tokens of: a prefill in two pieces, decode steps, a fork that goes another way, a batch of both.
+// Logits of the last tokens of: a prefill in two pieces, decode steps, a fork that goes another way, a batch
+// of both.
 std::vector<float> all_logits(const Engine& engine, int64_t n) {
   Session session = engine.session();
   const std::vector<int32_t> tokens = tokens_of(engine, n);
@@ -103,8 +106,9 @@ TEST(Divided, QuantizedFoldersAndGguf) {
   options.dtype.reset();
   for (const char* folder : {"forms", "gguf"}) {
     for (const auto& entry : std::filesystem::directory_iterator(golden_dir() / folder)) {
-      const bool is_model = std::filesystem::exists(entry.path() / "config.json") ||
-                            (entry.path().extension() == ".gguf" && !entry.path().stem().string().ends_with("-mini"));
+      const bool is_model =
+          std::filesystem::exists(entry.path() / "config.json") ||
+          (entry.path().extension() == ".gguf" && !entry.path().stem().string().ends_with("-mini"));
       // Weights in bf16 and f16 round products; 8-bit activations of equal groups round equally.
       if (is_model) expect_equal(entry.path(), options, 22, 2e-2, compared);
     }
@@ -123,8 +127,9 @@ TEST(Divided, CachesThatChange) {
   options.rope_steps = 0;
   expect_equal(llama, options, 300, kSumOrderTolerance, compared);
   options = f32_options();
-  for (const char* method : {"dca/chunk=48/window=16", "self-extend/window=32/group=auto", "rerope/window=32/k=auto",
-                             "jet-long-freq/window=16/far=yarn", "sinks/sinks=4/window=64"}) {
+  for (const char* method :
+       {"dca/chunk=48/window=16", "self-extend/window=32/group=auto", "rerope/window=32/k=auto",
+        "jet-long-freq/window=16/far=yarn", "sinks/sinks=4/window=64"}) {
     options.position_method = method;
     options.rope.original_ctx = 64;
     expect_equal(llama, options, 900, kSumOrderTolerance, compared);
@@ -151,7 +156,7 @@ TEST(Divided, RepeatedRunsAreBitwiseEqual) {
 
 // Fewer columns than a group of quantized values, and more ranks than heads.
 TEST(Divided, TooManyRanksAreRefused) {
-  if (ranks().size() != 3) GTEST_SKIP() << "for 3 ranks";
+  if (ranks().size() != 3) LARIAT_SKIP("for 3 ranks");
   EXPECT_FALSE(compare(checkpoint_dir("olmo2"), f32_options(), [](const Engine&, const Engine&) {}));
 }
 
