@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COPY = ROOT / "build-mutate"
 BUILD = COPY / "build"
 EXPLAINED = ROOT / "tests/mutants.tsv"
-METHODS = [("engine_test", "*Method*:*Position*:Holes*")]
+METHODS = [("engine_test", "*Method*:*Position*:FarFrequencies*:Holes*")]
 RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Placed*:LongRope*:Latent*:Contin*:Context*:Expected*:*Away*:"
                       "Joining*:*JoinedLayer0*:Own*:*GoldenCheckpoint*:*LayerTrace*:Saturat*:*PrefillBits*:*LongDynamic*:*Ahead*:"
                       "*Lookup*")]  # fmt: skip

@@ -176,6 +176,19 @@ void warn_of_idle(const CommonOptions& common, const SweepOptions& sweep, const 
             sweep.quick ? "with --quick" : "with --no-passkey");
 }
 
+// The option splits at commas; a part that begins with a digit continues a list of factors.
+std::vector<std::string> whole_columns(const std::vector<std::string>& parts) {
+  std::vector<std::string> columns;
+  for (const std::string& part : parts) {
+    if (!columns.empty() && !part.empty() && part[0] >= '0' && part[0] <= '9') {
+      columns.back() += "," + part;
+    } else {
+      columns.push_back(part);
+    }
+  }
+  return columns;
+}
+
 void run(SweepCommand& command, CommandFiles files) {
   check_usage(command);
   check_result_files(command.files);
@@ -183,6 +196,7 @@ void run(SweepCommand& command, CommandFiles files) {
   command.sweep.passkeys.needles.task = needle_task(command.tasks.front()).value();
   warn_of_idle(command.common, command.sweep, command.method);
   SweepOptions options = command.sweep;
+  options.scalings = whole_columns(options.scalings);
   read_shard(command.shard, options);
   const int64_t shards = options.shard_count;
   std::filesystem::path file = command.files.results;

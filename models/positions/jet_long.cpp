@@ -7,7 +7,7 @@ namespace {
 
 // Keys up to distance w keep their distance. Farther keys use their second copy, at the distance between
 // groups of G tokens.
-PositionMethod make_jet_long(std::span<const int64_t> values, int64_t trained) {
+PositionMethod make_jet_long(std::span<const int64_t> values, int64_t trained, std::span<const double>) {
   const KeyEdge near = nearer(values[0] + 1);
   const auto group_of = [](int64_t p, double group) {
     const int64_t number = p / static_cast<int64_t>(group);

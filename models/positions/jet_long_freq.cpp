@@ -1,6 +1,10 @@
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "kernels/error.h"
 #include "models/positions/position_row.h"
 #include "models/rope_yarn.h"
 
@@ -8,7 +12,7 @@ namespace lariat {
 namespace {
 
 // Ratios f' / f of far to near frequencies, per pair.
-using Ratios = std::vector<double> (*)(const RopeScaling& rope, double s);
+using Ratios = std::function<std::vector<double>(const RopeScaling& rope, double s)>;
 
 // The ramp ends at pair d/2 - 1 at the latest, as in the authors' code.
 std::vector<double> yarn_ratios(const RopeScaling& rope, double s) {
@@ -32,12 +36,30 @@ std::vector<double> linear_ratios(const RopeScaling& rope, double s) {
   return std::vector<double>(static_cast<size_t>(rope.rotary_dim / 2), 1 / s);
 }
 
+// A factor per band of pairs, fastest pairs first (DPE, arXiv 2504.18857, without its rounded positions).
+Ratios band_ratios(std::span<const double> factors) {
+  return [bands = std::vector(factors.begin(), factors.end())](const RopeScaling& rope, double) {
+    std::vector<double> ratios(static_cast<size_t>(rope.rotary_dim / 2));
+    if (bands.size() > ratios.size())
+      throw UsageError(fmt::format("{} factors for {} pairs of dimensions; give at most {}", bands.size(),
+                                   ratios.size(), ratios.size()));
+    for (size_t i = 0; i < ratios.size(); ++i) ratios[i] = 1 / bands[i * bands.size() / ratios.size()];
+    return ratios;
+  };
+}
+
 // Keys up to distance w use frequencies f. Farther keys use a second copy, rotated by f': the angle at
 // distance d is w f + (d - w) f'.
-PositionMethod make_jet_long_freq(std::span<const int64_t> values, int64_t trained) {
+PositionMethod make_jet_long_freq(std::span<const int64_t> values, int64_t trained,
+                                  std::span<const double> factors) {
   const int64_t w = values[0];
   const auto far = static_cast<size_t>(kAuto - values[1]);
-  const Ratios ratios = std::array{yarn_ratios, ntk_ratios, linear_ratios}[far];
+  const bool bands = far == 3;
+  if (bands && factors.empty()) throw UsageError("far=bands without factors; add factors=A,B,...");
+  if (!bands && !factors.empty()) throw UsageError("factors without far=bands; add far=bands");
+  if (bands && values[2] != 0) throw UsageError("far=bands with factor and factors; remove factor");
+  const Ratios ratios =
+      std::array<Ratios, 4>{yarn_ratios, ntk_ratios, linear_ratios, band_ratios(factors)}[far];
   const KeyEdge near = nearer(w + 1);
   PositionMethod method{.positions = {{}, {}, [](int64_t p, double) { return static_cast<double>(p); }},
                         .ranges = {{near, kOwnEnd, 0}, {kTextBegin, near, 1, 2}},
@@ -51,6 +73,7 @@ PositionMethod make_jet_long_freq(std::span<const int64_t> values, int64_t train
                           }
                           return of;
                         }};
+  if (bands) method.stretch = [most = std::ranges::max(factors)](double) { return most; };
   if (far == 0) method.temperature = [](int64_t, double s) { return yarn_mscale(s, 1); };
   return method;
 }
@@ -61,8 +84,9 @@ PositionMethod make_jet_long_freq(std::span<const int64_t> values, int64_t train
 PositionRow jet_long_freq_row() {
   return {"jet-long-freq",
           {{"window", [](int64_t trained, int64_t) { return trained / 16; }},
-           {"far", [](int64_t, int64_t) { return kAuto; }, {"yarn", "ntk", "linear"}, false},
-           {"factor", [](int64_t, int64_t) { return kAuto; }, {"auto"}}},
+           {"far", [](int64_t, int64_t) { return kAuto; }, {"yarn", "ntk", "linear", "bands"}, false},
+           {"factor", [](int64_t, int64_t) { return kAuto; }, {"auto"}},
+           {"factors", nullptr, {}, true, true}},
           make_jet_long_freq};
 }
 

@@ -45,8 +45,28 @@ const PositionRow& row_named(std::string_view name, std::string_view text) {
   return *row;
 }
 
+std::optional<double> read_number(std::string_view text) {
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, number);
+  return read.ec == std::errc() && read.ptr == end ? std::optional(number) : std::nullopt;
+}
+
+std::vector<double> read_factors(std::string_view list, std::string_view text) {
+  std::vector<double> factors;
+  for (size_t at = 0; at <= list.size();) {
+    const std::string_view part = list.substr(at, list.find(',', at) - at);
+    const double factor = read_number(part).value_or(0);
+    if (!(factor >= 1 && factor <= kMostValue))
+      fail(text, fmt::format("\"{}\" is not a factor; give numbers from 1 to {}", part, kMostValue));
+    factors.push_back(factor);
+    at += part.size() + 1;
+  }
+  return factors;
+}
+
 void read_value(const PositionRow& row, std::string_view part, std::string_view text,
-                std::vector<std::optional<int64_t>>& values) {
+                std::vector<std::optional<int64_t>>& values, std::vector<double>& factors) {
   const size_t equals = std::min(part.find('='), part.size());
   const auto key = std::ranges::find(row.keys, part.substr(0, equals), &PositionKey::name);
   if (key == row.keys.end()) {
@@ -59,7 +79,10 @@ void read_value(const PositionRow& row, std::string_view part, std::string_view 
   const char* const end = digits.data() + digits.size();
   const auto read = std::from_chars(digits.data(), end, value.emplace());
   const auto word = std::ranges::find(key->words, digits);
-  if (word != key->words.end()) {
+  if (key->factors) {
+    factors = read_factors(digits, text);
+    value = std::ssize(factors);
+  } else if (word != key->words.end()) {
     value = kAuto - (word - key->words.begin());
   } else if (!key->numbers) {
     fail(text, fmt::format("expected {}={}", key->name, fmt::join(key->words, " or ")));
@@ -83,10 +106,8 @@ std::function<double(int64_t, double)> read_temperature(std::string_view given, 
       return std::pow(std::max(0.1 * std::log(static_cast<double>(p + 1) / l0) + 1, 1.0), 2);
     };
   }
-  double factor = 0;
-  const char* const end = given.data() + given.size();
-  const auto read = std::from_chars(given.data(), end, factor);
-  if (read.ec != std::errc() || read.ptr != end || !(factor > 0 && factor <= kMostTemperature)) {
+  const double factor = read_number(given).value_or(0);
+  if (!(factor > 0 && factor <= kMostTemperature)) {
     fail(text,
          fmt::format("expected temperature=log, =length or a factor above 0 and up to {}", kMostTemperature));
   }
@@ -108,13 +129,14 @@ PositionMethod parse_position_method(std::string_view text, int64_t trained, int
   if (text.empty() || text == "none") return {};
   const PositionRow& row = row_named(text.substr(0, at), text);
   std::vector<std::optional<int64_t>> given(row.keys.size());
+  std::vector<double> factors;
   std::optional<std::string_view> temperature;
   while (at < text.size()) {
     const size_t next = std::min(text.find('/', at + 1), text.size());
     const std::string_view part = text.substr(at + 1, next - at - 1);
     at = next;
     if (!part.starts_with(kTemperature)) {
-      read_value(row, part, text, given);
+      read_value(row, part, text, given, factors);
     } else if (std::exchange(temperature, part.substr(kTemperature.size()))) {
       fail(text, "temperature is given twice; remove one");
     }
@@ -122,28 +144,34 @@ PositionMethod parse_position_method(std::string_view text, int64_t trained, int
   std::vector<int64_t> values;
   for (size_t i = 0; i < given.size(); ++i) {
     const PositionKey& key = row.keys[i];
+    const bool replaced = i + 1 < given.size() && row.keys[i + 1].factors && given[i + 1];
     const int64_t usual =
-        key.usual == nullptr
+        key.usual == nullptr || replaced
             ? 0
             : std::clamp(key.usual(trained, longest), key.words.empty() ? int64_t{1} : kAuto, kMostValue);
     values.push_back(given[i].value_or(usual));
   }
-  return make_position_method(row.name, values, temperature, trained);
+  return make_position_method(row.name, values, temperature, trained, factors);
 }
 
 PositionMethod make_position_method(std::string_view name, std::span<const int64_t> values,
-                                    std::optional<std::string_view> temperature, int64_t trained) {
+                                    std::optional<std::string_view> temperature, int64_t trained,
+                                    std::span<const double> factors) {
   const PositionRow& row = row_named(name, name);
   std::string text(name);
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] < 0)
       text +=
           fmt::format("/{}={}", row.keys[i].name, row.keys[i].words[static_cast<size_t>(kAuto - values[i])]);
-    if (values[i] > 0) text += fmt::format("/{}={}", row.keys[i].name, values[i]);
+    if (values[i] > 0 && row.keys[i].factors) {
+      text += fmt::format("/{}={}", row.keys[i].name, fmt::join(factors, ","));
+    } else if (values[i] > 0) {
+      text += fmt::format("/{}={}", row.keys[i].name, values[i]);
+    }
   }
   PositionMethod method;
   try {
-    method = row.make(values, trained);
+    method = row.make(values, trained, factors);
   } catch (const UsageError& e) {
     fail(text, e.what());
   }
@@ -175,6 +203,11 @@ void check_position_method(const PositionMethod& method, const ModelSpec& spec) 
     if (layer.attention.latent) refuse("latent attention");
     if (layer.attention.sliding_window > 0) refuse("sliding windows");
     if (layer.attention.rope > 0) refuse("layers with a second RoPE");
+  }
+  try {
+    if (method.far) method.far(rope_unscaled(spec.rope()).inv_freq, spec.rope(), 1);
+  } catch (const UsageError& e) {
+    fail(method.name, e.what());
   }
 }
 

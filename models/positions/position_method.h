@@ -51,7 +51,8 @@ struct PositionMethod {
 PositionMethod parse_position_method(std::string_view text, int64_t trained, int64_t longest);
 // values: the row's, in order (0: none). temperature: "log", "length" or a factor; empty: none.
 PositionMethod make_position_method(std::string_view name, std::span<const int64_t> values,
-                                    std::optional<std::string_view> temperature, int64_t trained);
+                                    std::optional<std::string_view> temperature, int64_t trained,
+                                    std::span<const double> factors = {});
 std::string known_position_methods(std::string_view separator);
 bool is_position_method(std::string_view text);
 

@@ -16,6 +16,7 @@ struct PositionKey {
   int64_t (*usual)(int64_t trained, int64_t longest);
   std::vector<std::string_view> words{};  // for the values kAuto, kAuto - 1, ...
   bool numbers = true;                    // false: only words
+  bool factors = false;                   // A,B,...: its value is their number; replaces the key before it
 };
 
 struct PositionRow {
@@ -23,7 +24,7 @@ struct PositionRow {
   std::vector<PositionKey> keys;
   // One value per key: at least 1, or the value of a word; 0: none. Throws UsageError without the method's
   // name.
-  PositionMethod (*make)(std::span<const int64_t> values, int64_t trained);
+  PositionMethod (*make)(std::span<const int64_t> values, int64_t trained, std::span<const double> factors);
 };
 
 PositionRow dca_row();

@@ -7,7 +7,7 @@ namespace {
 
 // Keys before the last w are stored again: unrotated, all at distance w, or with k at 1/k of their positions,
 // which adds 1/k of the distance beyond w.
-PositionMethod make_rerope(std::span<const int64_t> values, int64_t trained) {
+PositionMethod make_rerope(std::span<const int64_t> values, int64_t trained, std::span<const double>) {
   const auto w = static_cast<double>(values[0]);
   const KeyEdge near = nearer(values[0]);
   PositionMethod method{

@@ -7,7 +7,7 @@ namespace lariat {
 namespace {
 
 // Keys before the last w are stored again at the index of their group of G.
-PositionMethod make_self_extend(std::span<const int64_t> values, int64_t trained) {
+PositionMethod make_self_extend(std::span<const int64_t> values, int64_t trained, std::span<const double>) {
   const int64_t w = values[1];
   const auto stretch = stretch_behind(w, values[0], trained);
   const auto group_of = [](int64_t p, double group) { return p / static_cast<int64_t>(group); };

@@ -7,7 +7,7 @@ namespace lariat {
 namespace {
 
 // Keys from distance S on appear to begin at distance W.
-PositionMethod make_string(std::span<const int64_t> values, int64_t) {
+PositionMethod make_string(std::span<const int64_t> values, int64_t, std::span<const double>) {
   const int64_t shift = values[0], window = values[1];
   if (window > shift) throw UsageError("the window is larger than the shift; use a smaller window");
   const KeyEdge near = nearer(shift);

@@ -198,19 +198,22 @@ TEST_F(CudaEngine, DemoGeneratesTheCpusTokens) {
   EXPECT_EQ(write(*cuda_), expected);
 }
 
-// tests/engine/own_method_test.cpp compares the CPU with separate runs.
+// tests/engine/own_method_test.cpp compares the CPU with separate runs. The second four store second keys: at
+// other positions and frequencies, re-rotated when token 33 moves the factors.
 TEST_F(CudaEngine, SequencesOfSeveralMethodsShareAStep) {
-  const auto run = [](Backend& backend) {
+  const auto run = [](Backend& backend, const std::array<const char*, 4>& methods) {
     const Model model = open_f32(checkpoint_dir("llama_gqa"), backend);
-    Session session(model, backend, f32_session());
+    SessionOptions options = f32_session();
+    options.rope = resolve_rope(model.spec.rope(), {.scaling = "none", .original_ctx = 16});
+    options.positions = parse_position_method(methods[0], 16, 0);
+    Session session(model, backend, options);
     const auto texts = batch_prompts(model.spec.vocab_size, std::array<int64_t, 4>{30, 30, 17, 30});
     std::deque<Sequence> sequences;
     std::vector<Prompt> prompts;
     std::vector<Sequence*> all;
-    for (const char* name :
-         {"dca/chunk=8/window=4", "none", "sinks/sinks=2/window=9", "dca/chunk=8/window=4"}) {
+    for (const char* name : methods) {
       all.push_back(
-          &sequences.emplace_back(session.new_sequence({.method = parse_position_method(name, 64, 0)})));
+          &sequences.emplace_back(session.new_sequence({.method = parse_position_method(name, 16, 0)})));
       prompts.push_back({all.back(), texts[prompts.size()], 0});
     }
     std::vector<float> logits;
@@ -220,11 +223,21 @@ TEST_F(CudaEngine, SequencesOfSeveralMethodsShareAStep) {
       backend.copy_out(logits.data() + before, rows.data, n * sizeof(float));
     };
     session.forward(prompts, [&](size_t, int64_t, const Matrix& rows) { keep(rows); });
-    for (int32_t token = 5; token < 8; ++token) keep(decode(session, all, std::vector<int32_t>(4, token)));
+    for (int32_t token = 5; token < 9; ++token) keep(decode(session, all, std::vector<int32_t>(4, token)));
     return logits;
   };
   CpuBackend cpu(1);
-  EXPECT_LE(max_abs_difference(run(*cuda_), run(cpu)), 1e-4);
+  for (const auto& methods :
+       {std::array{"dca/chunk=8/window=4", "none", "sinks/sinks=2/window=9", "dca/chunk=8/window=4"},
+        {"jet-long/window=6", "none", "jet-long-freq/window=6/far=linear",
+         "jet-long-freq/window=6/far=bands/factors=1,3"}}) {
+    const std::vector<float> expected = run(cpu, methods);
+    EXPECT_LE(max_abs_difference(run(*cuda_, methods), expected), 1e-4) << methods[0];
+    // Different from a sequence without far keys.
+    std::array<const char*, 4> other = methods;
+    other[2] = "none";
+    EXPECT_GT(max_abs_difference(run(cpu, other), expected), 1e-1);
+  }
 }
 
 TEST_F(CudaEngine, BatchEqualsSeparateRuns) {

@@ -47,7 +47,8 @@ TEST_F(OwnMethod, SequencesWithDifferentMethodsShareAStep) {
     for (const auto& [own, methods] :
          {std::pair("none", std::vector{dca, "none", sinks, "none", "none", dca}),
           std::pair(rerope, std::vector{"none", rerope, dca, "self-extend/group=3/window=20", sinks,
-                                        "jet-long/window=20", "jet-long-freq/window=20"})}) {
+                                        "jet-long/window=20", "jet-long-freq/window=20",
+                                        "jet-long-freq/window=20/far=bands/factors=1,4"})}) {
       const auto together = run(own, methods, scaling);
       for (size_t i = 0; i < methods.size(); ++i) {
         EXPECT_EQ(together[i], run(methods[i], {methods[i]}, scaling)[0]) << scaling << " " << methods[i];

@@ -65,10 +65,13 @@ inline Distance plain_distance() {
 struct Far {
   std::string name;
   double window, s;
+  std::vector<double> factors{};  // of bands
 
   double ratio(const RopeScaling& rope, size_t pair) const {
     const auto d = static_cast<double>(rope.rotary_dim), i = static_cast<double>(pair);
     if (name == "linear") return 1 / s;
+    if (name == "bands")
+      return 1 / factors[static_cast<size_t>(i * static_cast<double>(factors.size()) / (d / 2))];
     if (name == "ntk")
       return std::pow(rope.theta * std::pow(s, d / (d - 2)), -2 * i / d) / std::pow(rope.theta, -2 * i / d);
     const auto turning = [&](double turns) {
@@ -150,6 +153,16 @@ inline std::vector<MethodCase> method_cases() {
           far_case("yarn", 1, 9, "yarn"),
           far_case("ntk", 50, 5, "none"),
           far_case("linear", 30, 7, "yarn"),
+          {"jet-long-freq/window=24/far=bands/factors=1,2.5,8",
+           plain_distance(),
+           "none",
+           {},
+           Far{"bands", 24, 1, {1, 2.5, 8}}},
+          {"jet-long-freq/window=9/far=bands/factors=4,4,4,4,4,1,4,1e3",
+           plain_distance(),
+           "yarn",
+           {},
+           Far{"bands", 9, 1, {4, 4, 4, 4, 4, 1, 4, 1e3}}},
           {"jet-long-freq/window=9/factor=3/temperature=1.5", plain_distance(), "none",
            [](int64_t) { return 1.5; }, Far{"yarn", 9, 3}},
           {"rerope/window=30/temperature=log", rerope_distance(30, 0), "none",

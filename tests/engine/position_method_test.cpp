@@ -91,7 +91,7 @@ TEST_F(PositionMethods, LeaveShortTextsUnchanged) {
        {"none", "dca/chunk=40/window=9", "string/shift=40/window=8", "sinks/sinks=2/window=40",
         "self-extend/group=3/window=40", "rerope/window=40", "lm-infinite/sinks=3/window=40",
         "jet-long/window=39/group=3", "jet-long/window=5", "jet-long-freq/window=39/far=ntk/factor=3",
-        "jet-long-freq/window=5"}) {
+        "jet-long-freq/window=5", "jet-long-freq/window=39/far=bands/factors=1,9"}) {
     SessionOptions options = f32_session();
     options.positions = parse_position_method(method, 64, 0);
     Session session(model_, backend_, options);
@@ -112,7 +112,8 @@ TEST_F(PositionMethods, KeysFollowAChangingScale) {
         std::pair("self-extend/group=auto/window=20", "none"), std::pair("rerope/window=20/k=auto", "none"),
         std::pair("jet-long/window=20", "none"), std::pair("jet-long/window=20", "dynamic-yarn"),
         std::pair("jet-long-freq/window=20", "none"), std::pair("jet-long-freq/window=20", "dynamic-yarn"),
-        std::pair("jet-long-freq/window=20/far=linear/factor=3", "dynamic-yarn")}) {
+        std::pair("jet-long-freq/window=20/far=linear/factor=3", "dynamic-yarn"),
+        std::pair("jet-long-freq/window=20/far=bands/factors=1,4", "dynamic-yarn")}) {
     options.rope = resolve_rope(model_.spec.rope(), {.scaling = scaling});
     options.positions = parse_position_method(method, 64, 0);
     Session session(model_, backend_, options);
@@ -203,27 +204,6 @@ TEST_F(PositionMethods, WorkWithEveryScaling) {
                                                                   far.temperature(), far.angle(rope, near))),
               5e-5)
         << name_of(rope.type);
-  }
-}
-
-// Scales of Qwen3 for a trained length of 32,768, from the authors' code.
-TEST_F(PositionMethods, JetLongFreqHasTheAuthorsScales) {
-  RopeScaling rope = model_.spec.rope();
-  rope.head_dim = rope.rotary_dim = 128;
-  rope.theta = 1e6;
-  rope.original_ctx = 32768;
-  const PositionMethod method = parse_position_method("jet-long-freq", 32768, 0);
-  EXPECT_EQ(method.name, "jet-long-freq/window=2048/far=yarn/factor=auto");
-  const std::vector<double> near(64, 1.0);
-  for (const auto& [n, s, t] :
-       {std::tuple(65536, 2.067, 1.073), {98304, 3.133, 1.114}, {131072, 4.2, 1.144}}) {
-    const double scale = method.stretch(n);
-    EXPECT_NEAR(scale, s, 1e-3);
-    EXPECT_NEAR(method.temperature(9, scale), t, 1e-3);
-    const auto [inv_freq, phases] = method.far(near, rope, scale);
-    EXPECT_EQ(std::ranges::count(inv_freq, 1.0), 24);
-    EXPECT_EQ(std::ranges::count_if(inv_freq, [&](double f) { return std::abs(f - 1 / scale) < 1e-12; }), 24);
-    for (size_t i = 0; i < 64; ++i) EXPECT_EQ(phases[i], 2048 * (1 - inv_freq[i]));
   }
 }
 
@@ -355,7 +335,7 @@ TEST_F(PositionMethods, AreParsedFromNamesAndValues) {
       {"rerope/window=8192/k=auto", "auto | window | 8192"},
       {"jet-long-freq/window=8192", "auto | window | 8192"},
       {"jet-long-freq/far=auto", "far=yarn or ntk or linear"},
-      {"jet-long-freq/far=2", "far=yarn or ntk or linear"},
+      {"jet-long-freq/far=2", "far=yarn or ntk or linear or bands"},
       {"rerope/temperature", "temperature"},
       {"rerope/temperature=", "temperature=log | 100"},
       {"rerope/temperature=0", "temperature=log"},

@@ -84,7 +84,8 @@ TEST_P(DynamicCache, CountsItsRerotationsAndShrinksBack) {
   EXPECT_EQ(sequence.cache().rerotations().count, 13);
 }
 
-INSTANTIATE_TEST_SUITE_P(Scalings, DynamicCache, testing::Values("dynamic", "dynamic-yarn"),
+INSTANTIATE_TEST_SUITE_P(Scalings, DynamicCache,
+                         testing::Values("dynamic", "dynamic-yarn", "dynamic-yarn-radix"),
                          [](const auto& test) { return test_name(test.param); });
 
 // Layers unlike Llama's. Keys with local RoPE or none are not re-rotated.

@@ -107,6 +107,7 @@ constexpr const char* kMethods[] = {"none",
                                     "jet-long/window=24/group=8",
                                     "jet-long/window=24/group=auto",
                                     "jet-long-freq/window=24/far=linear/factor=8",
+                                    "jet-long-freq/window=24/far=bands/factors=1,8",
                                     "jet-long-freq/window=24/far=yarn/factor=auto"};
 INSTANTIATE_TEST_SUITE_P(Cases, MethodAway, testing::ValuesIn(kMethods + 1, std::end(kMethods)),
                          [](const auto& test) { return test_name(test.param); });

@@ -303,12 +303,15 @@ TEST_F(MeasuringErrors, ASweepSaysItsPlan) {
 TEST_F(MeasuringErrors, ASweepTakesMethodsAndScalings) {
   const Outcome outcome = run_lariat("sweep" + model() + " --report " + file("x.html") + " --svg " +
                                      file("pictures") + " --csv " + file("x.csv") +
-                                     " --scalings none,dca,sinks/sinks=4/window=124+yarn --lengths 640"
+                                     " --scalings none,dca,sinks/sinks=4/window=124+yarn,"
+                                     "jet-long-freq/far=bands/factors=1,4 --lengths 640"
                                      " --max-tokens 700 --depths 0.5 --trials 1 --no-speed --device cpu");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(names(outcome.err, "dca | dca/chunk=384/window=128"));
   EXPECT_TRUE(names(outcome.out, "sinks/sinks=4/window=124+yarn | 1.25 | dca | 512"));
-  EXPECT_EQ(data_of(dir_ / "x.html")["sweep"]["methods"]["dca"], "dca/chunk=384/window=128");
+  const Json methods = data_of(dir_ / "x.html")["sweep"]["methods"];
+  EXPECT_EQ(methods["dca"], "dca/chunk=384/window=128");
+  EXPECT_EQ(methods["jet-long-freq/far=bands/factors=1,4"], "jet-long-freq/window=32/far=bands/factors=1,4");
   EXPECT_TRUE(holds(slurp(dir_ / "x.csv"), "\nperplexity,yarn,sinks/sinks=4/window=124,false,640,"));
   EXPECT_TRUE(std::filesystem::exists(dir_ / "pictures/found-dca.svg"));
 }

@@ -38,7 +38,7 @@ ORIGINAL = 64
 LENGTHS = (48, 64, 65, 320)  # single pass: below, at, just beyond and far beyond the original context
 PREFILL, DECODED = 40, 160  # decode: tokens of the prefill, and in total
 STEPS = 4  # scale steps per octave: lariat's default
-STEPPED = ("dynamic", "dynamic-yarn")
+STEPPED = ("dynamic", "dynamic-yarn", "dynamic-yarn-radix")
 BY_LENGTH = (*STEPPED, "longrope")  # frequencies change while a sequence grows
 MODES = {"pass": "one pass", "decode": "decode", "steps": f"decode, {STEPS} steps per octave",
          "stale": "decode, stale keys"}  # fmt: skip
@@ -96,6 +96,8 @@ def scalings(pairs):
         ({"rope_type": "dynamic", "factor": 4.0}, ORIGINAL),
         ({"rope_type": "yarn", "factor": 4.0} | original, longest),
         ({"rope_type": "dynamic-yarn"} | original, longest),
+        ({"rope_type": "yarn-radix", "factor": 4.0} | original, longest),
+        ({"rope_type": "dynamic-yarn-radix"} | original, longest),
         ({"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | original, longest),
         ({"rope_type": "longrope"} | longrope | original, longest),
         ({"rope_type": "proportional", "partial_rotary_factor": 0.5}, longest),
@@ -131,7 +133,7 @@ def make_case(family, scaling, longest, folder):
 
 def run_lariat(program, case, tokens, *options):
     """lariat's logits [n, vocab]."""
-    out = case.folder / "logits.safetensors"
+    out = case.folder.parent / "logits.safetensors"  # no file of the model
     command = [program, "logits", "--model", case.folder, "--tokens", ",".join(map(str, tokens)), "--out", out,
                "--device", "cpu", "--threads", "1", "--dtype", "f32", "--kv-dtype", "f32", *case.options,
                *options]  # fmt: skip

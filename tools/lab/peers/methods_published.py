@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares position methods with their authors' code: logits of a random Llama, token by token, as a Markdown table.
+"""Compares position methods with their authors' code: logits of a random model, token by token, as a Markdown table.
 
     mkdir theirs && cd theirs       # in brackets: the commits of the table in docs/context-extension.md
     git clone https://github.com/datamllab/LongLM               # cdbbb06
@@ -8,13 +8,14 @@
     git clone https://github.com/bojone/rerope                  # acfe788
     git clone https://github.com/mit-han-lab/streaming-llm      # 2e50426
     git clone https://github.com/Glaciohound/LM-Infinite        # a0ce64c
+    git clone https://github.com/jet-ai-projects/Jet-Long       # 3262969
     tools/lab/peers/methods_published.py --lariat build/lariat --checkouts theirs
 
 The unmodified attention forwards (and cache classes) of these checkouts run in float32 on a CPU, between the norms and MLPs of
-transformers' Llama. Stubs replace missing imports: flash-attn by its definition in PyTorch, the rotary embedding of transformers 4
-(angles in double here), names that transformers 5 moved or removed. Fails unless they agree with lariat to 1e-5 of the largest
-logit, or differ where a reason is given; "one off" is the same comparison with lariat's window one larger. Needs torch and
-transformers 5.
+transformers' Llama (Jet-Long: Qwen3). Stubs replace missing imports: flash-attn by its definition in PyTorch, the rotary embedding
+of transformers 4 (angles in double here), names that transformers 5 moved or removed. Fails unless they agree with lariat to 1e-5
+of the largest logit, or differ where a reason is given; "one off" is the same comparison with lariat's window one larger. Needs
+torch and transformers 5.
 """
 import argparse
 import contextlib
@@ -32,14 +33,14 @@ from typing import NamedTuple, Optional, Tuple
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers.models.llama import modeling_llama
 from transformers.models.mistral import modeling_mistral
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import pages  # noqa: E402
 
-CHECKOUTS = ["LongLM", "ChunkLlama", "STRING", "rerope", "streaming-llm", "LM-Infinite"]
+CHECKOUTS = ["LongLM", "ChunkLlama", "STRING", "rerope", "streaming-llm", "LM-Infinite", "Jet-Long"]
 TRAINED, TOKENS, PROMPT, THETA, HEAD_DIM = 128, 400, 30, 10000.0, 16
 TOLERANCE = 1e-5
 
@@ -73,6 +74,11 @@ class Rotary(torch.nn.Module):
         return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
 
 
+def flash_forward(q, k, v, *, softmax_scale, causal, window_size_left, window_size_right, **_):
+    out, lse, _ = flash(q, k, v, 0, softmax_scale, causal, (window_size_left, window_size_right), True)
+    return out, lse, None, None
+
+
 def stand_in(name, **names):
     module = types.ModuleType(name)
     vars(module).update(names)
@@ -88,7 +94,10 @@ def prepare(checkouts):
     # Its __init__ needs other models' files.
     stand_in("self_extend_patch", __path__=[str(checkouts / "LongLM/self_extend_patch")])
     stand_in("flash_attn", flash_attn_func=flash, flash_attn_varlen_func=None, flash_attn_with_kvcache=None)
-    stand_in("flash_attn.flash_attn_interface", flash_attn_func=flash, flash_attn_qkvpacked_func=None)
+    stand_in("flash_attn.flash_attn_interface", flash_attn_func=flash, flash_attn_qkvpacked_func=None,
+             _flash_attn_forward=flash_forward, _flash_attn_varlen_forward=None)
+    stand_in("flash_attn.bert_padding", unpad_input=None, pad_input=None)
+    sys.path += [str(checkouts / "Jet-Long/jetlm/modeling" / name) for name in ("jetlong", "jetlong_freq")]
     stand_in("flash_attn.losses.cross_entropy", CrossEntropyLoss=None)
     stand_in("flash_attn_2_cuda", fwd_kvcache=lambda q, k, v, *_: flash(q, k, v, return_attn_probs=True)[:2])
     # "import *" provided these before __all__ existed.
@@ -98,10 +107,11 @@ def prepare(checkouts):
     DynamicCache.get_usable_length = lambda self, new, layer: self.get_seq_length(layer)
 
 
-def make_model(folder, kv_heads):
-    config = LlamaConfig(hidden_size=4 * HEAD_DIM, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-                         num_key_value_heads=kv_heads, vocab_size=256, max_position_embeddings=TRAINED)
-    model = LlamaForCausalLM(config).eval()
+def make_model(folder, kv_heads, configuration=LlamaConfig, architecture=LlamaForCausalLM):
+    config = configuration(hidden_size=4 * HEAD_DIM, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+                           num_key_value_heads=kv_heads, vocab_size=256, max_position_embeddings=TRAINED, head_dim=HEAD_DIM,
+                           rope_parameters={"rope_type": "default", "rope_theta": THETA})  # fmt: skip
+    model = architecture(config).eval()
     for parameter in model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.2)  # scores of about 2.6: positions matter
@@ -194,6 +204,17 @@ def lm_infinite(model, sinks, window):
     return lambda attention, x, positions, mask: attention.forward(x, position_ids=positions, past_key_value=cache)[0]
 
 
+def jet_long(model, window, file="jetlong", name="JetLong"):
+    theirs = importlib.import_module(f"modeling_qwen3_{file}")
+    setattr(model.config, file, {"w": TRAINED, "w_0": window})
+    rotary, cache, own = getattr(theirs, f"Qwen3{name}RotaryEmbedding")(model.config), DynamicCache(), {}
+    for i, layer in enumerate(model.model.layers):
+        own[layer.self_attn] = getattr(theirs, f"Qwen3{name}Attention")(model.config, i)
+        own[layer.self_attn].load_state_dict(layer.self_attn.state_dict())
+    return lambda attention, x, positions, mask: own[attention](
+        x, rotary(x, positions), mask, cache, positions[0])[0]
+
+
 @torch.inference_mode()
 def run_theirs(model, tokens, first, attend):
     """Logits of a prefill of the first tokens and decoding of the others."""
@@ -213,6 +234,7 @@ def run_ours(args, folder, tokens, first, method):
     command = [args.lariat, "logits", "--model", folder, "--tokens", ",".join(map(str, tokens)), "--out", out, "--quiet",
                "--device", "cpu", "--dtype", "f32", "--kv-dtype", "f32", "--position-method", method]
     command += ["--decode-from", first] if first < len(tokens) else []
+    command += ["--rope-steps", "exact"] if method.startswith("jet-long") else []
     subprocess.run(list(map(str, command)), check=True)
     return load_file(out)["logits"]
 
@@ -223,6 +245,7 @@ class Row(NamedTuple):
     attend: object
     method: str
     reason: str = ""  # of an expected difference
+    tokens: int = TOKENS
 
 
 def rows():
@@ -255,6 +278,10 @@ def rows():
     for first in (1, whole):
         yield Row("LM-Infinite, L = 64, 10 sinks", first, lambda m: lm_infinite(m, 10, 64),
                   "lm-infinite/sinks=10/window=64")
+    for n, first in ((TRAINED, TRAINED), (TRAINED + 1, TRAINED + 1), (whole, whole), (whole, PROMPT)):
+        yield Row(f"Jet-Long, w_0 = 50, {n} tokens", first, lambda m: jet_long(m, 50), "jet-long/window=50", tokens=n)
+        yield Row(f"Jet-Long-Freq, w_0 = 50, {n} tokens", first, lambda m: jet_long(m, 50, "jetlong_freq", "JetLongFreq"),
+                  "jet-long-freq/window=50", tokens=n)
 
 
 def difference(a, b):
@@ -264,27 +291,30 @@ def difference(a, b):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lariat", required=True, help="our program")
-    parser.add_argument("--checkouts", required=True, type=Path, help="folder of the six clones")
+    parser.add_argument("--checkouts", required=True, type=Path, help="folder of the seven clones")
     args = parser.parse_args()
     torch.manual_seed(1)
     tokens = torch.randint(0, 256, (TOKENS,)).tolist()
     table, failed = [], []
     with tempfile.TemporaryDirectory() as folder:
         models = {kv_heads: (make_model(f"{folder}/{kv_heads}", kv_heads), f"{folder}/{kv_heads}") for kv_heads in (2, 4)}
+        qwen = make_model(f"{folder}/qwen", 2, Qwen3Config, Qwen3ForCausalLM), f"{folder}/qwen"
         prepare(args.checkouts)
         for row in rows():
             model, files = models[4 if row.method.startswith("lm-infinite") else 2]  # LM-Infinite has no grouped heads
+            model, files = qwen if row.method.startswith("jet-long") else (model, files)
+            text = tokens[:row.tokens]
             with contextlib.redirect_stdout(io.StringIO()):
-                reference = run_theirs(model, tokens, row.first, row.attend(model))
-            logits = run_ours(args, files, tokens, row.first, row.method)
+                reference = run_theirs(model, text, row.first, row.attend(model))
+            logits = run_ours(args, files, text, row.first, row.method)
             larger = re.sub(r"window=(\d+)", lambda m: f"window={int(m[1]) + 1}", row.method)
             ratio = difference(logits, reference)
-            off = difference(run_ours(args, files, tokens, row.first, larger), reference)
+            off = difference(run_ours(args, files, text, row.first, larger), reference)
             equal = (logits.argmax(-1) == reference.argmax(-1)).sum().item()
-            how = "whole" if row.first == TOKENS else "one by one" if row.first == 1 else f"{row.first}, then one by one"
-            table.append([row.code, how, f"`{row.method}`", f"{ratio:.1e}", f"{equal} of {TOKENS}", f"{off:.1e}",
+            how = "whole" if row.first == row.tokens else "one by one" if row.first == 1 else f"{row.first}, then one by one"
+            table.append([row.code, how, f"`{row.method}`", f"{ratio:.1e}", f"{equal} of {row.tokens}", f"{off:.1e}",
                           row.reason])
-            if (ratio > TOLERANCE) != bool(row.reason) or off < 10 * TOLERANCE:
+            if (ratio > TOLERANCE) != bool(row.reason) or (row.tokens > TRAINED and off < 10 * TOLERANCE):
                 failed.append(row.code)
     print(pages.table(["authors' code", "read", "here", "difference", "likeliest equal", "one off", "differs by"], table))
     sys.exit(f"methods_published: not as expected: {', '.join(failed)}" if failed else 0)
