@@ -173,6 +173,7 @@ void Engine::load(const std::filesystem::path& path) {
   engine.session_options.prefill_chunk = options.prefill_chunk;
   engine.session_options.rope_steps = options.rope_steps;
   engine.session_options.stale_cache = options.stale_cache;
+  if (is_quantized(engine.model.weights.form.dtype)) engine.session_options.activations = options.activations;
   if (options.warn && engine.model.files.tensors) {
     engine.session_options.on_not_finite = on_not_finite(options, engine.model);
     engine.session_options.on_saturated = on_saturated(options);

@@ -37,6 +37,7 @@ struct OpenOptions {
   std::optional<DType> dtype{};            // unset: the checkpoint's
   std::optional<WeightFormat> quantize{};  // format to convert weights to at load
   KvDTypes kv_dtype{};
+  int activations = 8;                       // bits of activations times quantized weights: 8 or 16
   int64_t max_ctx = 0, prefill_chunk = 512;  // see SessionOptions
   RopeOptions rope{};
   int rope_steps = 4;

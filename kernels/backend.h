@@ -184,6 +184,10 @@ class Backend {
   // Waits for all queued work.
   virtual void synchronize() {}
 
+  // Bits of activations in later products with quantized weights, 8 or 16 (kernels/quant.h). 16: no operand
+  // of these products, nor of attention on the CPU, is rounded to bf16.
+  void use_activations(int bits) { activation_bits_ = bits; }
+
   // --- ops ------------------------------------------------------------------------------------------
   // out[t] = scale * table[tokens[t]] in f32. tokens: host memory, ids in [0, table.rows), or drawn_token(j)
   // for token_of the last draw of row j. table: a matrix from load_weight or, with Traits::host_memory, a
@@ -280,6 +284,9 @@ class Backend {
   // nll[t] = log(sum_v exp(logits[t][v])) - logits[t][targets[t]] in double. A logit of -inf has probability
   // 0 (as target: nll = inf). A NaN, +inf or only -inf yields NaN.
   virtual void token_nll(const Matrix& logits, std::span<const int32_t> targets, std::span<double> nll) = 0;
+
+ protected:
+  int activation_bits_ = 8;
 };
 
 // Assigns memory to a weight for load_weight. in_place: float blocks that need no conversion stay in host

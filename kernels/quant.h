@@ -19,6 +19,9 @@
 //   x[t][i]   ~ x_scale[t][g] x_q[t][i]                    x_scale = max |x| / 127, |x_q| <= 127
 //   out[t][o] = sum scale[o] x_scale[t] S (+ minimum[o] x_scale[t] X)
 //
+// Activations of 16 bits (Backend::use_activations) add the same product of the rest, x - x_scale x_q, also
+// in 8 bits: |error of x| <= max |x| / 64516 in each group instead of max |x| / 254.
+//
 // Float codes multiply unquantized x. A group with an FP8 NaN gets a NaN scale.
 //
 // Formats of quantize(): 32 inputs, bf16 scale, no minimum, as Q8_0 and Q4_0 of llama.cpp (ggml-quants.c).

@@ -92,7 +92,7 @@ for method in dca self-extend string sinks lm-infinite rerope self-extend-auto d
 done
 
 divergence=(perplexity --model model.gguf --file text.txt --method chunks --ctx 512 --max-tokens $((512 * ${CHUNKS:-32}))
-  --kv-dtype f16 --against same --against-dtype f32 --json --quiet)
+  --kv-dtype f16 --activations 8 --against same --against-dtype f32 --json --quiet)
 for quantize in q8 q4; do
   step "divergence-$quantize.json" "$lariat" "${divergence[@]}" --quantize "$quantize"
 done

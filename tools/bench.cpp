@@ -189,6 +189,7 @@ void print_results(const std::vector<BenchResult>& results, const Engine& engine
               {"device", engine.backend->description()},
               {"dtype", name_of(engine.model.weights.form.dtype)},
               {"quantize", engine.model.quantization()},
+              {"activations", activations_json(engine.model, engine.session_options)},
               {"limits",
                {{"read_gb_s", limits.read_bytes_per_second / 1e9},
                 {"gemm_tflop_s", limits.flops_per_second / 1e12}}}});

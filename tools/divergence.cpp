@@ -64,6 +64,7 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
 nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& session) {
   return {{"folder", folder.string()},
           {"weights", name_of(session.model().weights.form.dtype)},
+          {"activations", activations_json(session.model(), session.options())},
           {"keys", name_of(session.options().k_dtype)},
           {"values", name_of(session.options().v_dtype)},
           {"rope", name_of(session.rope().type)},

@@ -20,7 +20,7 @@ namespace lariat {
 namespace {
 
 struct LogitsCommand {
-  CommonOptions common;
+  CommonOptions common = CommonOptions::measuring();
   std::string tokens;
   std::filesystem::path tokens_file, positions, out, trace;
   std::optional<int64_t> decode_from;

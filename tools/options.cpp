@@ -72,6 +72,11 @@ void warn_idle(const CommonOptions& options, std::vector<std::string> names, con
   print_warnings({fmt::format("{} {} no effect {}", fmt::join(names, ", "), change, why)}, options.quiet);
 }
 
+nlohmann::ordered_json activations_json(const Model& model, const SessionOptions& options) {
+  if (!is_quantized(model.weights.form.dtype)) return nullptr;
+  return options.activations;
+}
+
 void warn_of_still_scale(const CommonOptions& options, const RopeScaling& rope) {
   if (rope.depends_on_length()) return;
   warn_idle(options, {"--rope-steps", "--rope-cache"},
@@ -106,6 +111,11 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   command
       .add_option("--quantize", options.quantize, "group-wise weight quantization at load, to 8 or 4 bits")
       ->check(CLI::IsMember({"none", "q8", "q4"}));
+  command
+      .add_option("--activations", options.open.activations,
+                  "bits of activations in products with quantized weights")
+      ->check(CLI::IsMember({8, 16}))
+      ->default_str(std::to_string(options.open.activations));
   add_kv_dtype_option(command, "--kv-dtype", options.kv_dtype,
                       "KV cache dtype, q8 for values only; auto: f16 keys");
   command.add_option("-c,--ctx", options.open.max_ctx, "maximum sequence length; 0: no limit")

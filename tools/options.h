@@ -19,6 +19,13 @@ struct CommonOptions {
   bool quiet = false;
   bool other_scalings = false;        // also uses other scalings
   const CLI::App* command = nullptr;  // parsed command line
+
+  // Options of a command that measures a model's predictions.
+  static CommonOptions measuring() {
+    CommonOptions options;
+    options.open.activations = 16;
+    return options;
+  }
 };
 
 void add_model_option(CLI::App& command, CommonOptions& options, bool required = true);
@@ -42,6 +49,9 @@ CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options);
 
 // Progress and warnings go to stderr.
 Engine open_engine(const CommonOptions& options, Reads reads = Reads::kText);
+
+// Bits of the activations; null without quantized weights.
+nlohmann::ordered_json activations_json(const Model& model, const SessionOptions& options);
 
 // Warns about given options among `names` that have no effect; why: e.g. "with --method chunks".
 void warn_idle(const CommonOptions& options, std::vector<std::string> names, const std::string& why);

@@ -24,7 +24,7 @@ namespace lariat {
 namespace {
 
 struct PasskeyCommand {
-  CommonOptions common;
+  CommonOptions common = CommonOptions::measuring();
   std::vector<int64_t> lengths;
   PasskeyOptions passkeys;
   std::vector<std::string> tasks = {"passkey"};

@@ -22,7 +22,7 @@ struct AgainstOptions {
 void add_against_options(CLI::App& command, AgainstOptions& against);
 
 struct PerplexityCommand {
-  CommonOptions common;
+  CommonOptions common = CommonOptions::measuring();
   AgainstOptions against;
   std::filesystem::path file;
   std::vector<int64_t> ctx;

@@ -22,7 +22,7 @@ namespace lariat {
 namespace {
 
 struct SweepCommand {
-  CommonOptions common;
+  CommonOptions common = CommonOptions::measuring();
   SweepOptions sweep;
   std::string method = "sliding", haystack = "noise", shard;
   std::vector<std::string> tasks = {"passkey"};

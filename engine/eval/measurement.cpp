@@ -219,6 +219,7 @@ Labels labels_of(const Plan& plan, const Record& record) {
                 options.dtype,
                 fmt::format("k={} v={}", options.k_dtype, options.v_dtype),
                 column.scaling,
+                options.activations,
                 record.rope_factor,
                 plan.methods.value(column.method, column.method),
                 column.stale || options.stale_cache,

@@ -184,6 +184,7 @@ struct Plan {
     std::string backend;
     std::optional<std::string> weights{};
     std::string dtype, k_dtype, v_dtype;
+    std::optional<int64_t> activations{};  // bits; unset: 8, or weights without quantization
     std::optional<double> factor{}, theta{};
     std::optional<int64_t> steps_per_octave{}, prefill_chunk{};
     std::optional<std::string> frequencies{};  // fingerprint; runs with one scaling
@@ -241,6 +242,7 @@ struct Labels {
   std::string model;
   std::optional<std::string> weights;
   std::string dtype, cache_dtype, rope_scaling;
+  std::optional<int64_t> activations;  // as in Plan::Options
   std::optional<double> rope_factor;
   std::string position_method;
   bool stale;

@@ -210,7 +210,7 @@ void fields(Fields& io, Plan::Options& options) {
   io("k_dtype", options.k_dtype)("v_dtype", options.v_dtype).nullable("factor", options.factor);
   io("theta", options.theta)("steps_per_octave", options.steps_per_octave);
   io("prefill_chunk", options.prefill_chunk)("frequencies", options.frequencies);
-  io("stale_cache", options.stale_cache);
+  io("activations", options.activations)("stale_cache", options.stale_cache);
 }
 
 void fields(Fields& io, Plan::Shard& shard) {
@@ -238,6 +238,7 @@ void fields(Fields& io, Labels& labels) {
   io("model", labels.model).nullable("weights", labels.weights)("dtype", labels.dtype);
   io("cache_dtype", labels.cache_dtype)("rope_scaling", labels.rope_scaling);
   io.nullable("rope_factor", labels.rope_factor)("position_method", labels.position_method);
+  io("activations", labels.activations);
   io("stale", labels.stale).nullable("text", labels.text)("task", labels.task);
 }
 

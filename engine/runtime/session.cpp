@@ -291,6 +291,7 @@ Matrix Session::forward(std::span<const Prompt> prompts, const LogitsFn& on_logi
     lengths_.push_back(prompt.sequence->length() + std::ssize(prompt.tokens));
   }
   prepare(sequences_, lengths_);
+  backend_.use_activations(options_.activations);
   if (!decodes) return prefill(prompts, on_logits, progress);
   const Matrix logits = decode(prompts, on_logits);
   if (progress) progress(std::ssize(prompts));

@@ -14,6 +14,7 @@ struct SessionOptions {
   int64_t max_ctx = 0;          // 0: unlimited
   int64_t prefill_chunk = 512;  // tokens per forward pass; 0: unlimited
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
+  int activations = 8;  // bits (Backend::use_activations)
   // Unset: the model's own.
   std::optional<RopeScaling> rope{};
   // Steps per octave of a dynamic scale; 0: exact, new frequencies for every length.

@@ -71,12 +71,13 @@ struct Call {
   const KvLayer& layer;
   const AttentionParams& params;
   const Matrix& out;
+  bool rounds;  // whether operands may be rounded to bf16
 
   KvLayer second = layer.with_second_keys();
   int64_t group = params.n_heads / layer.n_kv_heads;
   int64_t stride = padded_head_dim(layer.head_dim);
   int64_t value_dim = out.cols / params.n_heads;
-  bool tiles = cpu::has_tiled_attention(layer) && value_dim % 32 == 0;
+  bool tiles = rounds && cpu::has_tiled_attention(layer) && value_dim % 32 == 0;
 };
 
 struct Share {
@@ -262,7 +263,7 @@ void make_plan(const Call& call, std::span<const StepSequence> step, int threads
 
 void CpuBackend::attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges,
                            const KvLayer& layer, const AttentionParams& params, const Matrix& out) {
-  const Call call{q, ranges, layer, params, out};
+  const Call call{q, ranges, layer, params, out, activation_bits_ == 8};
   static thread_local Plan kept;  // a decode step allocates nothing
   Plan& plan = kept;              // shared with the thread's team
   make_plan(call, step.sequences, threads_, plan);

@@ -79,6 +79,7 @@ class CpuBackend final : public Backend {
   // Products of one x; weights that read x in the same form run together.
   void multiply(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_alike(const Matrix& x, std::span<const Product> products, DType compute);
+  void multiply_in_parts(const Matrix& x, std::span<const Product> products);
   void multiply_codes(const Matrix& x, std::span<const Product> products);
   void multiply_group(const Matrix& x, const RowBlock& block, std::span<const int32_t> ids, DType compute,
                       const Matrix& out);
@@ -95,6 +96,7 @@ class CpuBackend final : public Backend {
   std::vector<int32_t> drawn_;  // result of the last draw
   Buffer gathered_;             // rows and outputs of a block
   Buffer up_;                   // second product of a gated unit
+  Buffer rest_;                 // second part of x and its products
 };
 
 }  // namespace lariat

@@ -128,8 +128,13 @@ class Token {
 // Products of experts with few rows. Outputs are counted in units: a row of weights, or a tile if quantized.
 class FewRows {
  public:
-  FewRows(const Matrix& x, const Weight& weight, const GroupedRows& rows, const Matrix& out)
-      : x_(x), weight_(weight), rows_(rows), out_(out), layout_(weight.blocks[0].w) {}
+  FewRows(const Matrix& x, const Weight& weight, const GroupedRows& rows, int bits, const Matrix& out)
+      : x_(x),
+        weight_(weight),
+        rows_(rows),
+        out_(out),
+        layout_(weight.blocks[0].w),
+        parts_(cpu::parts_for(layout_.form.grouping.code, bits)) {}
 
   int64_t units() const { return units_per_expert() * static_cast<int64_t>(rows_.few.size()); }
   int64_t weights() const { return static_cast<int64_t>(rows_.few.size()) * layout_.rows * layout_.cols; }
@@ -162,7 +167,7 @@ class FewRows {
     }
     char* const prepared = memory + x_bytes();
     if (is_quantized(w.dtype)) {
-      const cpu::QuantRows quantized(prepared, count, layout_.groups(), integers());
+      const cpu::QuantRows quantized(prepared, count, layout_.groups(), parts_);
       cpu::quantize_rows(some_x, quantized, 0, count);
       cpu::quant_tiles(quantized, w, some_out, first, last);
       first *= kQuantRows;
@@ -184,12 +189,11 @@ class FewRows {
   static size_t rows_bytes(int64_t cols) { return round_up(cpu::kGemvRows * row_bytes(cols), size_t{64}); }
   size_t x_bytes() const { return rows_bytes(x_.cols); }
   size_t prepared_bytes() const {  // rounded or quantized
-    const size_t quantized = cpu::QuantRows::bytes(cpu::kGemvRows, layout_.groups(), integers());
+    const size_t quantized = cpu::QuantRows::bytes(cpu::kGemvRows, layout_.groups(), parts_);
     if (!is_quantized(layout_.form.dtype))
       return round_up(cpu::rounded_bytes(cpu::kGemvRows, x_.cols), size_t{64});
     return round_up(quantized, size_t{64});
   }
-  bool integers() const { return is_integer(layout_.form.grouping.code); }
   size_t out_bytes() const { return rows_bytes(out_.cols); }
   int64_t units_per_expert() const {
     if (is_quantized(layout_.form.dtype)) return layout_.tiles();
@@ -201,6 +205,7 @@ class FewRows {
   const GroupedRows& rows_;
   const Matrix& out_;
   const QuantLayout layout_;  // shape and format of the experts
+  const int64_t parts_;       // see QuantRows
 };
 
 }  // namespace
@@ -248,7 +253,7 @@ void CpuBackend::grouped_linear(const Matrix& x, const Weight& weight, const Rou
       multiply_group(x, weight.group(e), grouped_rows_.of(e), weight.compute, out);
   }
   if (grouped_rows_.few.empty()) return;
-  const FewRows few(x, weight, grouped_rows_, out);
+  const FewRows few(x, weight, grouped_rows_, activation_bits_, out);
   if (!is_quantized(blocks[0].w.dtype)) paths_.gemv += static_cast<int64_t>(grouped_rows_.few.size());
   // One thread per 2^17 weights, three microseconds of work. Up to four tasks per thread compensate delays;
   // 2^19 weights are a long stream.

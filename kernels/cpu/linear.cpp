@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
+#include "kernels/convert.h"
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
@@ -8,6 +10,7 @@
 #include "kernels/cpu/gemv.h"
 #include "kernels/cpu/products.h"
 #include "kernels/cpu/quant_matmul.h"
+#include "kernels/parallel.h"
 
 namespace lariat {
 
@@ -57,10 +60,13 @@ void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> produc
   if (x.rows == 0 || units_of(products, [](const Product& product) { return product.w.rows; }) == 0) return;
   const auto n = static_cast<int64_t>(products.size());
   const Matrix& w = products[0].w;
-  const bool many = x.rows > cpu::kGemvRows, tiles = many && cpu::has_amx_bf16();
-  if (is_quantized(w.dtype) && !tiles && (!many || is_integer(w.grouping.code))) {
-    return multiply_codes(x, products);
+  if (activation_bits_ == 16 && compute == DType::kBF16 && !is_quantized(w.dtype)) {
+    if (w.tiled) return multiply_in_parts(x, products);
+    compute = DType::kF32;
   }
+  const bool many = x.rows > cpu::kGemvRows, tiles = many && cpu::has_amx_bf16();
+  const bool codes = !many || (tiles ? activation_bits_ == 16 : is_integer(w.grouping.code));
+  if (is_quantized(w.dtype) && codes) return multiply_codes(x, products);
   if (x.rows > cpu::kGemvRows) {
     paths_.gemm += n;
     void* memory = scratch(cpu::gemm_scratch_bytes(x, products, compute, threads_));
@@ -75,10 +81,32 @@ void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> produc
   }
 }
 
+// x in two bf16 parts, whose products are added.
+void CpuBackend::multiply_in_parts(const Matrix& x, std::span<const Product> products) {
+  Weight weight;
+  for (const Product& product : products) weight.blocks.push_back({product.w, {}});
+  const int64_t cols = weight.rows();
+  const auto floats = static_cast<size_t>(x.rows * (x.cols + cols));
+  const Matrix rest(at_least(rest_, floats * sizeof(float)), DType::kF32, x.rows, x.cols);
+  const Products of_rest(weight, {rest.f32(x.rows), DType::kF32, x.rows, cols});
+  for_ranges(threads_, x.rows, row_grain(x.cols), [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      std::transform(x.f32(t), x.f32(t) + x.cols, rest.f32(t),
+                     [](float value) { return value - round_to_bf16(value); });
+    }
+  });
+  const int bits = std::exchange(activation_bits_, 8);
+  multiply_alike(x, products, DType::kBF16);
+  multiply_alike(rest, of_rest, DType::kBF16);
+  activation_bits_ = bits;
+  const std::span<const Product> low = of_rest;
+  for (size_t i = 0; i < low.size(); ++i) add_norm(products[i].out, low[i].out, 1.0F, {}, low[i].out);
+}
+
 void CpuBackend::multiply_codes(const Matrix& x, std::span<const Product> products) {
   (x.rows > cpu::kFewQuantRows ? paths_.gemm : paths_.gemv) += static_cast<int64_t>(products.size());
-  void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, products));
-  cpu::quant_matmul(x, products, memory, threads_);
+  void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, products, activation_bits_));
+  cpu::quant_matmul(x, products, activation_bits_, memory, threads_);
 }
 
 }  // namespace lariat

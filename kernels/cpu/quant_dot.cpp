@@ -138,10 +138,7 @@ HWY_NOINLINE void DotTile(const cpu::QuantTask& task, const cpu::QuantBlock& b, 
       }
     }
   }
-  const int64_t first = tile * kQuantRows, count = std::min(kQuantRows, task.w.rows - first);
-  for (int64_t a = 0; a < kRows; ++a) {
-    std::copy(total[a], total[a] + count, task.out.f32(task.first_row + a) + first);
-  }
+  for (int64_t a = 0; a < kRows; ++a) task.store(a, tile * kQuantRows, total[a]);
 }
 
 void DotTiles(const cpu::QuantTask& task) {

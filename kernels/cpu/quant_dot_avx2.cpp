@@ -357,11 +357,7 @@ LARIAT_AVX2 void dot(const QuantTask& task, const QuantBlock& of_block, int64_t 
   }
   for (int64_t b = 0; b < kTiles; ++b) {
     const int64_t column = (first + b * task.tile_distance) * kQuantRows;
-    const int64_t count = std::min(kQuantRows, task.w.rows - column);
-    for (int64_t a = 0; a < kRows; ++a) {
-      const float* row = total + (b * kRows + a) * kQuantRows;
-      std::copy(row, row + count, task.out.f32(task.first_row + a) + column);
-    }
+    for (int64_t a = 0; a < kRows; ++a) task.store(a, column, total + (b * kRows + a) * kQuantRows);
   }
 }
 

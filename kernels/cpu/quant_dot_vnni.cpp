@@ -141,8 +141,7 @@ LARIAT_VNNI inline __attribute__((always_inline)) void add_part(const Operands& 
 }
 
 template <class K, int kX, int kW>
-LARIAT_VNNI void dot(const Operands& from, float* out, int64_t out_stride, int64_t out_distance,
-                     const __mmask16* stored) {
+LARIAT_VNNI void dot(const Operands& from, const QuantTask& task) {
   const int64_t groups = K::kPlain ? kQuantBlock / kQuantGroup : from.block.groups;
   __m512i table = _mm512_setzero_si512();
   if constexpr (K::kTable) {
@@ -164,7 +163,9 @@ LARIAT_VNNI void dot(const Operands& from, float* out, int64_t out_stride, int64
   }
   for (int a = 0; a < kX; ++a) {
     for (int b = 0; b < kW; ++b) {
-      _mm512_mask_storeu_ps(out + a * out_stride + b * out_distance, stored[b], total[a][b]);
+      float products[kQuantRows];
+      _mm512_storeu_ps(products, total[a][b]);
+      task.store(a, (task.first_tile + b * task.tile_distance) * kQuantRows, products);
     }
   }
 }
@@ -182,17 +183,9 @@ void dot_task(const QuantTask& task, const QuantBlock& block) {
                       static_cast<const uint8_t*>(task.w.data) + task.first_tile * layout.tile_bytes(),
                       task.tile_distance * layout.tile_bytes(),
                       layout.groups()};
-  __mmask16 stored[kMaxQuantTiles];
-  for (int64_t b = 0; b < task.tiles; ++b) {
-    const int64_t rest = task.w.rows - (task.first_tile + b * task.tile_distance) * kQuantRows;
-    stored[b] = static_cast<__mmask16>((1U << std::min(rest, kQuantRows)) - 1);
-  }
-  float* out = task.out.f32(task.first_row) + task.first_tile * kQuantRows;
-  const int64_t distance = task.tile_distance * kQuantRows;
   const auto multiply = [&]<int kW>(std::integral_constant<int, kW>) {
     constexpr int kMostRows = kW <= 2 ? kMaxQuantRows : kFewQuantRows;  // as registers allow
-    with_count<kMostRows>(task.rows,
-                          [&](auto rows) { dot<K, rows, kW>(from, out, task.out.stride, distance, stored); });
+    with_count<kMostRows>(task.rows, [&](auto rows) { dot<K, rows, kW>(from, task); });
   };
   task.tiles == 4   ? multiply(std::integral_constant<int, 4>())
   : task.tiles == 2 ? multiply(std::integral_constant<int, 2>())

@@ -163,10 +163,7 @@ HWY_NOINLINE void DotFloatTile(const cpu::QuantTask& task, const cpu::QuantBlock
       AddGroup<kRows>(values, {b, block, place, x, task.x.columns()}, total);
     }
   }
-  const int64_t first = tile * kQuantRows, count = std::min(kQuantRows, task.w.rows - first);
-  for (int64_t a = 0; a < kRows; ++a) {
-    std::copy(total[a], total[a] + count, task.out.f32(task.first_row + a) + first);
-  }
+  for (int64_t a = 0; a < kRows; ++a) task.store(a, tile * kQuantRows, total[a]);
 }
 
 template <class Values>

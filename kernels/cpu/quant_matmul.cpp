@@ -66,9 +66,9 @@ int64_t tiles_per_block(int64_t tile_bytes, int64_t tiles, int threads) {
 
 }  // namespace
 
-size_t quant_matmul_scratch_bytes(const Matrix& x, std::span<const Product> products) {
+size_t quant_matmul_scratch_bytes(const Matrix& x, std::span<const Product> products, int bits) {
   return QuantRows::bytes(std::min(x.rows, kRowsAtATime), most_of(products, &QuantLayout::groups),
-                          is_integer(products[0].w.grouping.code));
+                          parts_for(products[0].w.grouping.code, bits));
 }
 
 void quant_tiles(const QuantRows& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last) {
@@ -79,15 +79,15 @@ void quant_tiles(const QuantRows& x, const Matrix& w, const Matrix& out, int64_t
   for (; first < last; first += step) product.block(first, std::min(first + step, last));
 }
 
-void quant_matmul(const Matrix& x, std::span<const Product> products, void* scratch, int threads) {
+void quant_matmul(const Matrix& x, std::span<const Product> products, int bits, void* scratch, int threads) {
   const int64_t tiles = units_of(products, tiles_of), groups = most_of(products, &QuantLayout::groups);
   for (int64_t top = 0; top < x.rows; top += kRowsAtATime) {
     const int64_t rows = std::min(kRowsAtATime, x.rows - top);
     const Matrix some_x = x.row_range(top, rows);
-    const QuantRows quantized(scratch, rows, groups, is_integer(products[0].w.grouping.code));
+    const QuantRows quantized(scratch, rows, groups, parts_for(products[0].w.grouping.code, bits));
     for_ranges(threads, rows, row_grain(x.cols),
                [&](int64_t first, int64_t last) { quantize_rows(some_x, quantized, first, last); });
-    const bool few = rows <= kFewQuantRows;
+    const bool few = quantized.rows <= kFewQuantRows;
     const auto multiply = [&](const Product& product, int64_t first, int64_t last) {
       const Matrix out = product.out.row_range(top, rows);
       const TileProduct of_tiles(quantized, product.w, out);
@@ -95,7 +95,7 @@ void quant_matmul(const Matrix& x, std::span<const Product> products, void* scra
       const int64_t from = first * kQuantRows, to = std::min(last * kQuantRows, out.cols);
       add_bias(product.bias, from, out.column_range(from, to - from));
     };
-    const int team = team_for(rows * tiles * kQuantRows * quantized.columns(), 1 << 18, threads);
+    const int team = team_for(quantized.rows * tiles * kQuantRows * quantized.columns(), 1 << 18, threads);
     if (few) {
       for_ranges(team, tiles, 1, [&](int64_t first, int64_t last) {
         for_products(products, first, last, tiles_of, multiply);

@@ -120,46 +120,60 @@ void QuantizeBlock(const float (*w)[kQuantRows], const QuantLayout& layout, uint
   }
 }
 
-// Columns after x.cols are zero.
-void QuantizeRow(const float* HWY_RESTRICT x, int64_t cols, int64_t groups, int8_t* HWY_RESTRICT q,
-                 float* HWY_RESTRICT scales, int32_t* HWY_RESTRICT sums) {
+// Quantizes a group of x to q and returns the scale. sums: see QuantRows.
+HWY_INLINE float QuantizeInputs(const float* from, int8_t* HWY_RESTRICT q, int32_t* HWY_RESTRICT sums) {
   const DL d;
   const DLI di;
   const hn::Rebind<int8_t, DL> d8;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const VL most = hn::Set(d, hwy::HighestValue<float>());
-  for (int64_t g = 0; g < groups; ++g, q += kQuantGroup) {
-    HWY_ALIGN float tail[kQuantGroup] = {};
+  VL largest = hn::Zero(d);
+  auto finite = hn::Eq(largest, largest);
+  for (int64_t i = 0; i < kQuantGroup; i += lanes) {
+    const VL magnitude = hn::Abs(hn::LoadU(d, from + i));
+    finite = hn::And(finite, hn::Le(magnitude, most));
+    largest = hn::Max(largest, magnitude);
+  }
+  const bool all_finite = hn::AllTrue(d, finite);
+  const float peak = all_finite ? hn::GetLane(hn::MaxOfLanes(d, largest)) : 0.0F;
+  const float inverse = peak < kQuantSmallest ? 0.0F : 127 / peak;
+  int32_t halves[2];
+  for (int64_t half = 0; half < 2; ++half) {
+    VLI sum = hn::Zero(di);
+    for (int64_t i = half * kQuantGroup / 2; i < (half + 1) * kQuantGroup / 2; i += lanes) {
+      const VL value = all_finite ? hn::LoadU(d, from + i) : hn::Zero(d);
+      const VLI integer = hn::NearestInt(hn::Mul(value, hn::Set(d, inverse)));
+      sum = hn::Add(sum, integer);
+      hn::StoreU(hn::DemoteTo(d8, integer), d8, q + i);
+    }
+    halves[half] = hn::GetLane(hn::SumOfLanes(di, sum));
+  }
+  sums[0] = halves[0] + halves[1];
+  sums[1] = halves[1];
+  if (!all_finite) return std::numeric_limits<float>::quiet_NaN();
+  return inverse == 0 ? 0.0F : peak / 127;
+}
+
+// Quantizes one row of x to rows [row, row + to.parts) of `to`; columns after `cols` are zero.
+void QuantizeRow(const float* HWY_RESTRICT x, int64_t cols, const cpu::QuantRows& to, int64_t row) {
+  const DL d;
+  const hn::Rebind<int8_t, DL> d8;
+  for (int64_t g = 0; g < to.groups; ++g) {
+    HWY_ALIGN float rest[kQuantGroup] = {};
     const float* from = x + g * kQuantGroup;
     if (const int64_t count = cols - g * kQuantGroup; count < kQuantGroup) {
-      if (count > 0) std::copy(from, from + count, tail);
-      from = tail;
+      if (count > 0) std::copy(from, from + count, rest);
+      from = rest;
     }
-    VL largest = hn::Zero(d);
-    auto finite = hn::Eq(largest, largest);
-    for (int64_t i = 0; i < kQuantGroup; i += lanes) {
-      const VL magnitude = hn::Abs(hn::LoadU(d, from + i));
-      finite = hn::And(finite, hn::Le(magnitude, most));
-      largest = hn::Max(largest, magnitude);
-    }
-    const bool all_finite = hn::AllTrue(d, finite);
-    const float peak = all_finite ? hn::GetLane(hn::MaxOfLanes(d, largest)) : 0.0F;
-    const float inverse = peak < kQuantSmallest ? 0.0F : 127 / peak;
-    int32_t halves[2];
-    for (int64_t half = 0; half < 2; ++half) {
-      VLI sum = hn::Zero(di);
-      for (int64_t i = half * kQuantGroup / 2; i < (half + 1) * kQuantGroup / 2; i += lanes) {
-        const VL value = all_finite ? hn::LoadU(d, from + i) : hn::Zero(d);
-        const VLI integer = hn::NearestInt(hn::Mul(value, hn::Set(d, inverse)));
-        sum = hn::Add(sum, integer);
-        hn::StoreU(hn::DemoteTo(d8, integer), d8, q + i);
+    for (int64_t part = 0; part < to.parts; ++part, from = rest) {
+      const int64_t at = (row + part) * to.groups + g;
+      int8_t* const q = to.values + at * kQuantGroup;
+      const float scale = to.scales[at] = QuantizeInputs(from, q, to.sums + 2 * at);
+      for (int64_t i = 0; part + 1 < to.parts && i < kQuantGroup; i += static_cast<int64_t>(hn::Lanes(d))) {
+        const VL value = hn::ConvertTo(d, hn::PromoteTo(DLI(), hn::LoadU(d8, q + i)));
+        hn::Store(hn::NegMulAdd(value, hn::Set(d, scale), hn::LoadU(d, from + i)), d, rest + i);
       }
-      halves[half] = hn::GetLane(hn::SumOfLanes(di, sum));
     }
-    sums[2 * g] = halves[0] + halves[1];
-    sums[2 * g + 1] = halves[1];
-    const float scale = inverse == 0 ? 0.0F : peak / 127;
-    scales[g] = all_finite ? scale : std::numeric_limits<float>::quiet_NaN();
   }
 }
 
@@ -192,9 +206,9 @@ void quantize_tiles(const Matrix& src, const Matrix& dst, int64_t first, int64_t
   }
 }
 
-QuantRows::QuantRows(void* memory, int64_t rows_, int64_t groups_, bool integers)
-    : rows(rows_), groups(groups_) {
-  if (!integers) {
+QuantRows::QuantRows(void* memory, int64_t x_rows, int64_t groups_, int64_t parts_)
+    : rows(x_rows * std::max<int64_t>(parts_, 1)), groups(groups_), parts(parts_) {
+  if (parts == 0) {
     floats = static_cast<float*>(memory);
     return;
   }
@@ -203,8 +217,8 @@ QuantRows::QuantRows(void* memory, int64_t rows_, int64_t groups_, bool integers
   sums = reinterpret_cast<int32_t*>(scales + rows * groups);
 }
 
-size_t QuantRows::bytes(int64_t rows, int64_t groups, bool integers) {
-  return static_cast<size_t>(rows * groups * (integers ? kQuantGroup + 12 : 4 * kQuantGroup));
+size_t QuantRows::bytes(int64_t x_rows, int64_t groups, int64_t parts) {
+  return static_cast<size_t>(x_rows * groups * (parts > 0 ? parts * (kQuantGroup + 12) : 4 * kQuantGroup));
 }
 
 void quantize_rows(const Matrix& x, const QuantRows& to, int64_t first, int64_t last) {
@@ -214,9 +228,7 @@ void quantize_rows(const Matrix& x, const QuantRows& to, int64_t first, int64_t 
       std::fill(std::copy(x.f32(t), x.f32(t) + x.cols, row), row + to.columns(), 0.0F);
       continue;
     }
-    HWY_DYNAMIC_DISPATCH(QuantizeRow)
-    (x.f32(t), x.cols, to.groups, to.values + t * to.columns(), to.scales + t * to.groups,
-     to.sums + t * to.groups * 2);
+    HWY_DYNAMIC_DISPATCH(QuantizeRow)(x.f32(t), x.cols, to, t * to.parts);
   }
 }
 

@@ -73,7 +73,7 @@ class CudaBackend final : public Backend {
   friend Limits measure_cuda_limits(Backend& cuda, DType dtype);
 
   // Working memory: a block per purpose, which grows to the largest need.
-  enum class Scratch : uint8_t { kGemmX, kGemmW, kProduct, kAttention, kResult, kCount };
+  enum class Scratch : uint8_t { kGemmX, kGemmW, kProduct, kPart, kAttention, kResult, kCount };
   void* scratch(Scratch purpose, size_t bytes);
 
   // Stream and cuBLAS handle, after all collected launches.
@@ -127,8 +127,22 @@ class CudaBackend final : public Backend {
             const Activation* activation);
   // x as bf16 for bf16 products with bf16 weights, else f32.
   Matrix gemv_input(const Matrix& x, DType weights, DType compute);
-  // Sets the format of w in g, and x converted for this format.
-  void read_by_codes(const Matrix& x, const Matrix& w, cuda::Gemv& g);
+  // Sets the format of w in g, and a part of x converted for this format.
+  void read_by_codes(const Matrix& x, const Matrix& w, int part, cuda::Gemv& g);
+  // Calls multiply(0, products). For activations of 16 bits, adds multiply(1, products without biases).
+  template <class Multiply>
+  void for_parts(const Matrix& w, std::span<const Product> products, const Multiply& multiply) {
+    multiply(0, products);
+    if (!is_integer(w.grouping.code) || activation_bits_ == 8) return;
+    Weight rest;
+    for (const Product& product : products) rest.blocks.push_back({product.w, {}});
+    const int64_t rows = products[0].out.rows, cols = rest.rows();
+    const Products parts(rest, {scratch(Scratch::kPart, static_cast<size_t>(rows * cols) * sizeof(float)),
+                                DType::kF32, rows, cols});
+    const std::span<const Product> low = parts;
+    multiply(1, low);
+    for (size_t i = 0; i < low.size(); ++i) add_norm(products[i].out, low[i].out, 1.0F, {}, low[i].out);
+  }
   // Returns false, without any work, if this kernel does not apply.
   bool quant_gemv(const Matrix& x, std::span<const Product> products);
   // Products of one x round it once.

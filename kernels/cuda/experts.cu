@@ -289,11 +289,17 @@ void CudaBackend::grouped_linear(const Matrix& x, const Weight& weight, const Ro
   p.per_x = static_cast<int>(out.rows / x.rows);
   p.by_row = out.rows <= std::min<int64_t>(std::ssize(blocks), kWindow);
   if (is_quantized(model.dtype)) {
-    Gemv g = zeroed<Gemv>();
-    read_by_codes(x, model, g);
-    g.tokens = static_cast<int>(ceil_div(out.rows, std::ssize(blocks)));
-    return for_launches(p, blocks, [&](const Experts& experts) {
-      (is_integer(g.codes.code) ? grouped_codes : grouped_float_codes)(g, p, experts, queue_);
+    const Product whole{model, {}, out};
+    return for_parts(model, {&whole, 1}, [&](int part, std::span<const Product> outs) {
+      Gemv g = zeroed<Gemv>();
+      read_by_codes(x, model, part, g);
+      g.tokens = static_cast<int>(ceil_div(out.rows, std::ssize(blocks)));
+      p.out = typed<float>(outs[0].out);
+      p.out_stride = outs[0].out.stride;
+      if (part > 0) p.biases = nullptr;
+      for_launches(p, blocks, [&](const Experts& experts) {
+        (is_integer(g.codes.code) ? grouped_codes : grouped_float_codes)(g, p, experts, queue_);
+      });
     });
   }
   const bool aligned = model.cols % (16 / static_cast<int64_t>(size_of(model.dtype))) == 0 &&

@@ -207,7 +207,8 @@ void CudaBackend::gemm(const Matrix& x, std::span<const Product> neighbours, DTy
   }
   const float* row_scale = nullptr;
   if (is_quantized(w.dtype)) {
-    quant_gemm(round_x(x, DType::kBF16, DType::kBF16, rounded), neighbours, scales);
+    const DType dtype = activation_bits_ == 8 ? DType::kBF16 : DType::kF32;
+    quant_gemm(round_x(x, dtype, dtype, rounded), neighbours, scales);
   } else if (in_two_terms(w, compute)) {
     row_scale = gemm_two_terms(x, w, out);
     rounded = {};  // its memory now holds the terms

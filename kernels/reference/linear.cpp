@@ -25,9 +25,11 @@ void quantized_multiply(const Matrix& x, const Matrix& w, const Matrix& bias, co
   }
 }
 
-void multiply(const Matrix& x, const RowBlock& block, DType compute, const Matrix& out) {
+// bits: of activations; 16 are not rounded here.
+void multiply(const Matrix& x, const RowBlock& block, DType compute, int bits, const Matrix& out) {
   const auto& [w, bias] = block;
-  if (is_quantized(w.dtype) && is_integer(w.grouping.code)) return quantized_multiply(x, w, bias, out);
+  if (is_quantized(w.dtype) && is_integer(w.grouping.code) && bits == 8)
+    return quantized_multiply(x, w, bias, out);
   const bool round = compute == DType::kBF16 && !is_quantized(w.dtype);
   for (int64_t t = 0; t < x.rows; ++t) {
     for (int64_t o = 0; o < w.rows; ++o) {
@@ -50,7 +52,7 @@ void ReferenceBackend::linear(const Matrix& x, const Weight& weight, const Epilo
   const Matrix products(values.data(), DType::kF32, x.rows, weight.rows());
   int64_t first = 0;
   for (const RowBlock& block : weight.blocks) {
-    multiply(x, block, weight.compute, products.column_range(first, block.w.rows));
+    multiply(x, block, weight.compute, activation_bits_, products.column_range(first, block.w.rows));
     first += block.w.rows;
   }
   if (epilogue.kind == Kind::kResidual) {
@@ -75,7 +77,7 @@ void ReferenceBackend::grouped_linear(const Matrix& x, const Weight& weight, con
   const bool shared = x.rows == routing.weights.rows;
   for (int64_t i = 0; i < out.rows; ++i) {
     multiply(x.row_range(shared ? i / n : i, 1), weight.group(static_cast<size_t>(routing.experts[i])),
-             weight.compute, out.row_range(i, 1));
+             weight.compute, activation_bits_, out.row_range(i, 1));
   }
 }
 

@@ -55,7 +55,25 @@ TEST_P(CudaForms, ProductsMatchTheReference) {
   }
 }
 
-TEST_P(CudaForms, ExpertsMatchTheReference) { check_grouped_forms(*cuda_, reference_, GetParam().form); }
+// Activations of 16 bits, also for many tokens.
+TEST_P(CudaForms, SixteenBitsMatchUnroundedActivations) {
+  cuda_->use_activations(16);
+  reference_.use_activations(16);
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {3, 40}, {19, 137}, {33, 520}}) {
+    const HostWeight host = random_codes(GetParam().form, rows, cols);
+    for (const int64_t tokens : {1, 2, 9, 17}) {
+      const std::vector<float> x = Rng(77).normals(tokens * cols);
+      expect_close(product(*cuda_, {&host, 1}, x, tokens), product(reference_, {&host, 1}, x, tokens),
+                   wide_tolerance(x.data(), cols) + 1e-6, 0,
+                   fmt::format("{} tokens, {} to {}", tokens, cols, rows));
+    }
+  }
+}
+
+TEST_P(CudaForms, ExpertsMatchTheReference) {
+  check_grouped_forms(*cuda_, reference_, GetParam().form);
+  check_grouped_forms(*cuda_, reference_, GetParam().form, 1, 16);
+}
 
 TEST_P(CudaForms, Embed) {
   const HostWeight host = random_codes(GetParam().form, 37, 331);

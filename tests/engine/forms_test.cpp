@@ -7,19 +7,22 @@ namespace {
 
 class FormLogits : public testing::TestWithParam<const char*> {};
 
-// f32 weights on the CPU; on the reference, quantized values with 8-bit inputs.
+// f32 weights on the CPU, then quantized values with 16-bit inputs; on the reference, with 8-bit inputs.
 TEST_P(FormLogits, EqualTheFloats) {
   const std::filesystem::path dir = golden_dir() / "forms" / GetParam();
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
   const std::vector<float> expected = float_tensor(golden, "logits");
   const double largest = max_abs_difference(expected, std::vector<float>(expected.size()));
-  const auto difference = [&](Backend& backend, const Model& model) {
-    Session session(model, backend, f32_session());
+  const auto difference = [&](Backend& backend, const Model& model, int bits = 8) {
+    SessionOptions options = f32_session();
+    options.activations = bits;
+    Session session(model, backend, options);
     return max_abs_difference(all_logits(session, tokens, tokens.size() - 2), expected);
   };
   CpuBackend cpu(2);
   EXPECT_LE(difference(cpu, open_f32(dir, cpu)), 2e-5 * largest);
+  EXPECT_LE(difference(cpu, load_model(dir, load_config(dir), cpu, {}), 16), 5e-4 * largest);
   ReferenceBackend reference;
   const Model stored = load_model(dir, load_config(dir), reference, {});
   EXPECT_TRUE(is_quantized(stored.weights.layers[0].qkv.blocks[0].w.dtype));

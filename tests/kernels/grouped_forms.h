@@ -22,9 +22,11 @@ inline std::vector<float> run_grouped_form(Backend& backend, const WeightFormat&
 }
 
 // Few and many rows per expert, more and fewer experts than rows, more inputs than warps prefetch. more:
-// error bound relative to f32 sums.
+// error bound relative to f32 sums. bits: of activations.
 inline void check_grouped_forms(Backend& tested, Backend& reference, const WeightFormat& form,
-                                double more = 1) {
+                                double more = 1, int bits = 8) {
+  tested.use_activations(bits);
+  reference.use_activations(bits);
   for (const ExpertShape& s : {ExpertShape{1, 1, 1, 1, 1},
                                {1, 3, 2, 18, 2100, false},
                                {5, 6, 2, 17, 100, true, 3},
@@ -37,7 +39,8 @@ inline void check_grouped_forms(Backend& tested, Backend& reference, const Weigh
                              expected = run_grouped_form(reference, form, problem);
     for (size_t i = 0; i < expected.size(); ++i) {
       const int64_t row = static_cast<int64_t>(i) / s.n;
-      const double tolerance = sum_tolerance(problem.x.data() + problem.x_row(row) * s.k, s.k);
+      const float* const x = problem.x.data() + problem.x_row(row) * s.k;
+      const double tolerance = bits == 8 ? sum_tolerance(x, s.k) : wide_tolerance(x, s.k);
       ASSERT_NEAR(actual[i], expected[i], more * tolerance + 1e-6)
           << s.tokens << " tokens, " << s.n_chosen << " of " << s.n_experts << " experts, n " << s.n << " k "
           << s.k << ": row " << row << " column " << static_cast<int64_t>(i) % s.n;

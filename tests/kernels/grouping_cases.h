@@ -112,4 +112,13 @@ inline double sum_tolerance(const float* x, int64_t count) {
   return 8 * 0x1p-24 * magnitude;
 }
 
+// The same for activations of 16 bits, which differ from x by up to half a step, 1/(127 * 254) of a group's
+// largest value: six standard deviations of a sum. Activations of 8 bits err by 254 times as much.
+inline double wide_tolerance(const float* x, int64_t count) {
+  float peak = 0;
+  for (int64_t i = 0; i < count; ++i) peak = std::max(peak, std::abs(x[i]));
+  const double deviation = peak / (127.0 * 254.0 * std::sqrt(12.0));
+  return sum_tolerance(x, count) + 6 * 3 * deviation * std::sqrt(static_cast<double>(count));
+}
+
 }  // namespace lariat::test

@@ -149,6 +149,50 @@ TEST_P(FormMatmul, MatchesReference) {
   }
 }
 
+// Products of unrounded x, for any number of rows; activations of 8 bits exceed the tolerance.
+TEST_P(FormMatmul, SixteenBitsMatchUnroundedActivations) {
+  reference_.use_activations(16);
+  for (const auto& [n, k] :
+       {std::pair<int64_t, int64_t>{1, 1}, {3, 31}, {17, 100}, {40, 257}, {150, 640}, {33, 1030}}) {
+    const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
+    for (const int64_t m : {1, 2, 3, 8, 9, 40}) {
+      const std::vector<float> x = Rng(70 + static_cast<uint64_t>(m)).normals(m * k);
+      const std::vector<float> expected = product(reference_, w.matrix, x.data(), m);
+      const auto worst = [&](int bits) {
+        cpu_.use_activations(bits);
+        const std::vector<float> actual = product(cpu_, w.matrix, x.data(), m);
+        double most = 0;
+        for (int64_t i = 0; i < m * n; ++i) {
+          const auto at = static_cast<size_t>(i);
+          const double error = std::abs(double{actual[at]} - expected[at]);
+          most = std::max(most, error / (wide_tolerance(x.data() + i / n * k, k) + 1e-6));
+        }
+        return most;
+      };
+      EXPECT_LE(worst(16), 1) << "m " << m << " n " << n << " k " << k;
+      if (!integers() || n == 1) continue;
+      EXPECT_GT(worst(8), 1) << "m " << m << " n " << n << " k " << k;
+    }
+  }
+}
+
+TEST_P(FormMatmul, SixteenBitsHaveTheBitsOfARowAlone) {
+  const int64_t n = 100, k = 450, most = 40;
+  cpu_.use_activations(16);
+  const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
+  const std::vector<float> x = Rng(5).normals(most * k);
+  std::vector<float> alone;
+  for (int64_t t = 0; t < most; ++t) {
+    const std::vector<float> row = product(cpu_, w.matrix, x.data() + t * k, 1);
+    alone.insert(alone.end(), row.begin(), row.end());
+  }
+  for (const int64_t m : {2, 3, 8, 40}) {
+    if (m > cpu::kGemvRows && !integers() && !cpu::has_amx_bf16()) continue;
+    const std::vector<float> expected(alone.begin(), alone.begin() + m * n);
+    EXPECT_EQ(product(cpu_, w.matrix, x.data(), m), expected) << m;
+  }
+}
+
 TEST_P(FormMatmul, HasTheBitsOfARowAlone) {
   const int64_t n = 100, k = 450, most = 40;
   const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
@@ -171,6 +215,7 @@ TEST_P(FormMatmul, GroupedLinearMatchesReference) {
   // AMX multiplies many float rows in bf16: 2^-9 each for x and w.
   const double tiles = !integers() && cpu::has_amx_bf16() ? 0x1p-8 / (8 * 0x1p-24) : 1;
   check_grouped_forms(cpu_, reference_, param().form, tiles);
+  check_grouped_forms(cpu_, reference_, param().form, 1, 16);
 }
 LARIAT_ON_CPU(FormMatmul, form_cases());
 
@@ -214,8 +259,8 @@ TEST(FormKernels, AllGiveTheSameBits) {
         if (m == 1) std::fill(values.begin(), values.end(), -1.0F);
         const Tensor x(cpu, values, m, k), plain(cpu, m, n);
         const int64_t groups = QuantLayout(weight.matrix).groups() + 3;
-        const Buffer memory = cpu.allocate(cpu::QuantRows::bytes(m, groups, true));
-        const cpu::QuantRows rows(memory.data(), m, groups, true);
+        const Buffer memory = cpu.allocate(cpu::QuantRows::bytes(m, groups, 1));
+        const cpu::QuantRows rows(memory.data(), m, groups, 1);
         cpu::quantize_rows(x.view(), rows, 0, m);
         for (int64_t tile = 0; tile < 8; ++tile) {
           cpu::quant_dot({rows, 0, m, weight.matrix, tile, 1, 1, plain.view()});

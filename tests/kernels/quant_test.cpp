@@ -155,8 +155,8 @@ std::vector<float> by_kernel(DType dtype, QuantKernel kernel, const std::vector<
   const Loaded weight = load_one(cpu, host.view(), dtype);
   const Matrix& w = weight.matrix;
   const int64_t groups = QuantLayout(w).groups();
-  const Buffer memory = cpu.allocate(cpu::QuantRows::bytes(m, groups, true));
-  const cpu::QuantRows rows(memory.data(), m, groups, true);
+  const Buffer memory = cpu.allocate(cpu::QuantRows::bytes(m, groups, 1));
+  const cpu::QuantRows rows(memory.data(), m, groups, 1);
   cpu::quantize_rows(x.view(), rows, 0, m);
   for (int64_t tile = 0; tile < 3; ++tile) kernel({rows, 0, m, w, tile, 1, 1, out.view()});
   return out.values();
@@ -209,8 +209,8 @@ TEST(QuantKernels, AllGiveTheSameBitsForAnyRowsAndTiles) {
     for (const int64_t m : {1, 2, 3, 4, 5, 6}) {
       const Tensor x(cpu, Rng(4).normals(m * k), m, k);
       const int64_t groups = QuantLayout(w).groups();
-      const Buffer memory = cpu.allocate(cpu::QuantRows::bytes(m, groups, true));
-      const cpu::QuantRows rows(memory.data(), m, groups, true);
+      const Buffer memory = cpu.allocate(cpu::QuantRows::bytes(m, groups, 1));
+      const cpu::QuantRows rows(memory.data(), m, groups, 1);
       cpu::quantize_rows(x.view(), rows, 0, m);
       const Tensor plain(cpu, m, n);
       for (int64_t row = 0; row < m; ++row) {

@@ -78,16 +78,16 @@ TEST_F(JsonLineProgram, ALineScoresTheSameAloneAndAmongOthers) {
     return run_lariat("score -m " + model_.string() + " --device cpu --threads 1 --file " +
                       (dir_ / "some.jsonl").string() + " " + options);
   };
-  for (const char* dtype : {"--dtype bf16", "--dtype f32"}) {
+  for (const char* dtype : {"--dtype bf16", "--dtype f32", "--quantize q4"}) {
     const Outcome all = run(lines, dtype), alone = run(last, dtype);
     EXPECT_FALSE(holds(all.err, "warning"));
     EXPECT_NEAR(json_lines(all.out).at(7)["sum"], json_lines(alone.out).at(0)["sum"].get<double>(), 0.01)
         << dtype;
   }
-  const Outcome quantized = run(last, "--quantize q4");
+  const Outcome quantized = run(last, "--quantize q4 --activations 8");
   EXPECT_EQ(quantized.code, 0);
   EXPECT_TRUE(holds(quantized.err, "lariat: warning: "));
-  EXPECT_TRUE(holds(quantized.err, "--dtype f32"));
+  EXPECT_TRUE(holds(quantized.err, "--activations 16"));
 }
 
 TEST_F(JsonLineProgram, BadLinesAreNamedAndTheRestIsScored) {

@@ -38,6 +38,11 @@ std::string stored_format(const Model& model) {
   return most == bytes.end() ? "none" : most->first;
 }
 
+// Bits of the activations, for Plan::Options.
+std::optional<int64_t> activations_of(const SessionOptions& session) {
+  return session.activations == 8 ? std::nullopt : std::optional<int64_t>(session.activations);
+}
+
 }  // namespace
 
 Column column_of(const SessionOptions& session) {
@@ -66,6 +71,7 @@ Plan plan_of(const Engine& engine, const SessionOptions& session, const std::vec
                   .dtype = std::string(name_of(engine.model.weights.form.dtype)),
                   .k_dtype = std::string(name_of(session.k_dtype)),
                   .v_dtype = std::string(name_of(session.v_dtype)),
+                  .activations = activations_of(session),
                   .factor = rope.factor,
                   .theta = rope.theta,
                   .steps_per_octave = session.rope_steps,

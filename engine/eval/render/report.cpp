@@ -202,9 +202,10 @@ class Page {
                                 options.factor ? fmt::format("{:g}", *options.factor) : "set by the length"));
     for (const auto& [name, all] : plan_.methods.items())
       notes += paragraph(fmt::format("Position method {}: {}.", name, all.get<std::string>()));
-    notes += paragraph(fmt::format("Backend {}, weights {}{}, keys {}, values {}.", options.backend,
-                                   options.weights ? *options.weights + " as " : "", options.dtype,
-                                   options.k_dtype, options.v_dtype));
+    notes += paragraph(fmt::format(
+        "Backend {}, weights {}{}, keys {}, values {}{}.", options.backend,
+        options.weights ? *options.weights + " as " : "", options.dtype, options.k_dtype, options.v_dtype,
+        options.activations ? fmt::format(", activations of {} bits", *options.activations) : ""));
     const std::string gaps = missing();
     return gaps.empty() ? notes : notes + paragraph("Not measured: " + gaps + ".");
   }
