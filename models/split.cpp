@@ -127,6 +127,7 @@ void gather_columns(Communicator& ranks, const Matrix& mine, const std::vector<S
   std::vector<float> packed(static_cast<size_t>(mine.rows * mine.cols)), from;
   for (int64_t r = 0; r < mine.rows; ++r) std::copy_n(mine.f32(r), mine.cols, packed.data() + r * mine.cols);
   std::vector<size_t> bytes;
+  bytes.reserve(parts.size());
   for (const Share& part : parts) bytes.push_back(floats(part) * sizeof(float));
   const bool receives = to_every_rank || ranks.rank() == 0;
   if (receives) from.resize(std::accumulate(bytes.begin(), bytes.end(), size_t{0}) / sizeof(float));

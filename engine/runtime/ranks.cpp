@@ -34,7 +34,7 @@ class Writer {
   requires std::is_trivially_copyable_v<T>
   void put(const T& value) {
     const auto* const from = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), from, from + sizeof value);
+    bytes_.insert(bytes_.end(), from, from + sizeof(T));
   }
   template <class T>
   void put_all(std::span<const T> values) {
@@ -66,8 +66,8 @@ class Reader {
   template <class T>
   T get() {
     T value;
-    std::memcpy(&value, bytes_.data() + at_, sizeof value);
-    at_ += sizeof value;
+    std::memcpy(&value, bytes_.data() + at_, sizeof(T));
+    at_ += sizeof(T);
     return value;
   }
   template <class T>
