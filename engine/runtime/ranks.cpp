@@ -92,6 +92,9 @@ Saturation sum_of(Communicator& ranks, const Saturation& own) {
   return sum;
 }
 
+// Identifies a session on all ranks.
+uint64_t id_of(const KvPool& session) { return reinterpret_cast<uintptr_t>(&session); }
+
 std::span<void* const> pages_of(void* const* pages, int64_t positions) {
   return {pages, static_cast<size_t>(ceil_div(positions, kKvPage))};
 }
@@ -221,21 +224,21 @@ Ranks::~Ranks() { Writer(Call::kEnd).send(communicator_); }
 
 void Ranks::open(const KvPool& session, const SessionShape& shape) {
   Writer message(Call::kOpen);
-  message.put(&session);
+  message.put(id_of(session));
   message.put(shape);
   message.send(communicator_);
 }
 
 void Ranks::close(const KvPool& session) {
   Writer message(Call::kClose);
-  message.put(&session);
+  message.put(id_of(session));
   message.send(communicator_);
 }
 
 void Ranks::forward(const KvPool& session, const Step& step, std::span<const std::vector<SequenceRope>> ropes,
                     std::span<const VisibleGroup> visible) {
   Writer message(Call::kForward);
-  message.put(&session);
+  message.put(id_of(session));
   message.put_all(std::span<const int32_t>(known_tokens(session.backend(), step.tokens)));
   message.put(uint64_t{step.sequences.size()});
   for (const StepSequence& sequence : step.sequences) {
@@ -256,7 +259,7 @@ void Ranks::forward(const KvPool& session, const Step& step, std::span<const std
 
 void Ranks::logits(const KvPool& session, int64_t first, int64_t count) {
   Writer message(Call::kLogits);
-  message.put(&session);
+  message.put(id_of(session));
   message.put(first);
   message.put(count);
   message.send(communicator_);
@@ -265,7 +268,7 @@ void Ranks::logits(const KvPool& session, int64_t first, int64_t count) {
 void Ranks::rerotate(const KvPool& session, std::span<const KeyRotation> rotations, bool second_keys,
                      bool interleaved) {
   Writer message(Call::kRerotate);
-  message.put(&session);
+  message.put(id_of(session));
   message.put(second_keys);
   message.put(interleaved);
   message.put(uint64_t{rotations.size()});
@@ -288,7 +291,7 @@ Saturation Ranks::saturated() {
 
 void Ranks::copy_page(const KvPool& session, const void* to, const void* from) {
   Writer message(Call::kCopyPage);
-  message.put(&session);
+  message.put(id_of(session));
   message.put(to);
   message.put(from);
   message.send(communicator_);
@@ -296,13 +299,13 @@ void Ranks::copy_page(const KvPool& session, const void* to, const void* from) {
 
 void Ranks::free_page(const KvPool& session, const void* page) {
   Writer message(Call::kFreePage);
-  message.put(&session);
+  message.put(id_of(session));
   message.put(page);
   message.send(communicator_);
 }
 
 void follow(Communicator& communicator, const Model& model, Backend& backend) {
-  std::map<const KvPool*, std::unique_ptr<Follower>> sessions;  // by address on rank 0
+  std::map<uint64_t, std::unique_ptr<Follower>> sessions;  // by id_of
   while (true) {
     Reader message(communicator);
     const auto call = message.get<Call>();
@@ -311,7 +314,7 @@ void follow(Communicator& communicator, const Model& model, Backend& backend) {
       sum_of(communicator, backend.saturated());
       continue;
     }
-    std::unique_ptr<Follower>& session = sessions[message.get<const KvPool*>()];
+    std::unique_ptr<Follower>& session = sessions[message.get<uint64_t>()];
     switch (call) {
       case Call::kOpen:
         session =
