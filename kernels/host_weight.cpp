@@ -137,6 +137,14 @@ HostWeight quantized_columns(const HostWeight& from, int64_t first, int64_t coun
   return {m.form(), m.rows, count, read};
 }
 
+// The same weight in f32.
+HostWeight dequantized(const HostWeight& from) {
+  const auto read = [from](int64_t row, const CodeRow& to) {
+    read_floats(from, row, {to.codes, DType::kF32, 1, from.m.cols});
+  };
+  return {DType::kF32, from.m.rows, from.m.cols, read};
+}
+
 }  // namespace
 
 HostWeight rows_of(const HostWeight& from, int64_t first, int64_t count) {
@@ -147,8 +155,11 @@ HostWeight rows_of(const HostWeight& from, int64_t first, int64_t count) {
 
 HostWeight columns_of(const HostWeight& from, int64_t first, int64_t count) {
   if (from.m && from.m.rows == 1) return from.m.column_range(first, count);
-  return is_quantized(from.m.dtype) ? quantized_columns(from, first, count)
-                                    : float_columns(from, first, count);
+  if (!is_quantized(from.m.dtype)) return float_columns(from, first, count);
+  const Grouping& grouping = from.m.grouping;
+  const int64_t unit = grouping.scales == ScaleType::kNested ? grouping.block : grouping.size;
+  return first % unit == 0 ? quantized_columns(from, first, count)
+                           : float_columns(dequantized(from), first, count);
 }
 
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {

@@ -31,9 +31,9 @@ struct HostWeight {
 
 // Rows [first, first + count), in place if `from` is.
 HostWeight rows_of(const HostWeight& from, int64_t first, int64_t count);
-// Columns [first, first + count); `first` begins a group of a quantized weight, or a block if it is nested. A
-// reader, so that a load copies them: used in place, they would keep whole pages of a mapped file in memory.
-// A single row of floats stays in place.
+// Columns [first, first + count); of a quantized weight in f32, unless `first` begins a group, or a block if
+// scales are nested. A reader, so that a load copies them: used in place, they would keep whole pages of a
+// mapped file in memory. A single row of floats stays in place.
 HostWeight columns_of(const HostWeight& from, int64_t first, int64_t count);
 
 // Conversions to kernel layouts (kernels/quant.h) in host memory. Row r of `to` is row first_row + r of the

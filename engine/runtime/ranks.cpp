@@ -150,6 +150,7 @@ class Follower {
  public:
   Follower(const Model& model, Backend& backend, Communicator& ranks, const Ranks::SessionShape& shape)
       : backend_(backend),
+        activations_(shape.activations),
         pool_(model.own_spec(), backend, shape.k_dtype, shape.v_dtype, shape.second_keys),
         decoder_(model.own_spec(), model.weights, model.spec.ropes, pool_.geometry(), backend, shape.chunk,
                  shape.latent_workspace, model.split, &ranks) {}
@@ -171,6 +172,7 @@ class Follower {
       group.ranges = kept.keep(from.get_all<VisibleRange>());
       group.n_sequences = from.get<uint64_t>();
     }
+    backend_.use_activations(activations_);
     hidden_ = decoder_.forward({tokens, sequences}, ropes, visible);
   }
   void logits(Reader& from) {
@@ -212,6 +214,7 @@ class Follower {
   }
 
   Backend& backend_;
+  int activations_;
   KvPool pool_;
   Decoder decoder_;
   std::map<const void*, std::shared_ptr<KvPool::Page>> pages_;  // by address on rank 0

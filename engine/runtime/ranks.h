@@ -28,6 +28,7 @@ class Ranks {
     DType k_dtype, v_dtype;
     bool second_keys;
     int64_t chunk, latent_workspace;
+    int activations;
   };
   void open(const KvPool& session, const SessionShape& shape);
   void close(const KvPool& session);

@@ -44,7 +44,7 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
   if (options.ranks != nullptr)
     options.ranks->open(pool_,
                         {options.k_dtype, options.v_dtype, second_keys_of(options.positions.ranges) > 0,
-                         options.prefill_chunk, options.latent_workspace});
+                         options.prefill_chunk, options.latent_workspace, options.activations});
 }
 
 void check_prompt(std::span<const int32_t> tokens) {

@@ -81,7 +81,8 @@ TEST_P(FormLayout, PartsOfRowsAndColumns) {
   std::vector<float> all(static_cast<size_t>(rows * cols));
   read_floats(codes, 0, {all.data(), DType::kF32, rows, cols});
   const HostWeight floats(Matrix(all.data(), DType::kF32, rows, cols));
-  for (const auto& [first, count] : {std::pair{unit, 2 * unit}, {2 * unit, unit + 5}, {int64_t{0}, unit}}) {
+  for (const auto& [first, count] :
+       {std::pair{unit, 2 * unit}, {2 * unit, unit + 5}, {int64_t{0}, unit}, {int64_t{7}, unit}}) {
     for (const HostWeight& from : {codes, floats}) {
       std::vector<float> part(static_cast<size_t>(7 * count));
       read_floats(columns_of(rows_of(from, 4, 7), first, count), 0, {part.data(), DType::kF32, 7, count});
