@@ -153,8 +153,9 @@ TEST_P(FormMatmul, MatchesReference) {
 // Products of unrounded x, for any number of rows; activations of 8 bits exceed the tolerance.
 TEST_P(FormMatmul, SixteenBitsMatchUnroundedActivations) {
   reference_.use_activations(16);
-  for (const auto& [n, k] :
+  for (const auto& shape :
        {std::pair<int64_t, int64_t>{1, 1}, {3, 31}, {17, 100}, {40, 257}, {150, 640}, {33, 1030}}) {
+    const int64_t n = shape.first, k = shape.second;
     const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
     for (const int64_t m : {1, 2, 3, 8, 9, 40}) {
       const std::vector<float> x = Rng(70 + static_cast<uint64_t>(m)).normals(m * k);
