@@ -133,7 +133,8 @@ void CudaBackend::quant_gemm(const Matrix& x, std::span<const Product> neighbour
     done += filled;
     filled = 0;
   };
-  for (const auto& [w, bias, to] : neighbours) {
+  for (const Product& product : neighbours) {
+    const Matrix& w = product.w;
     const QuantLayout layout(w);
     const Codes codes = codes_of(w);
     for (int64_t tile = 0; tile < layout.tiles();) {

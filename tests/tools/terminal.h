@@ -22,8 +22,6 @@ class Terminal {
     size.ws_col = 200;
     if (openpty(&screen_, &side_, nullptr, nullptr, &size) != 0) throw std::runtime_error("no terminal");
     before_ = attributes();
-    before_.c_lflag |= NOFLSH;  // Ctrl-C must not discard output that was not read yet
-    tcsetattr(side_, TCSANOW, &before_);
     std::vector<std::string> words{lariat_program()};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
@@ -51,7 +49,7 @@ class Terminal {
     EXPECT_EQ(write(screen_, keys.data(), keys.size()), std::ssize(keys));
   }
   void signal(int number) const { kill(pid_, number); }
-  // Types Ctrl-C while the program is stopped, after all its output.
+  // Types Ctrl-C while the program is stopped: the terminal discards unprinted output.
   void interrupt() {
     signal(SIGSTOP);
     EXPECT_EQ(waitpid(pid_, nullptr, WUNTRACED), pid_);
