@@ -73,7 +73,7 @@ class Reader {
   template <class T>
   std::vector<T> get_all() {
     std::vector<T> values(get<uint64_t>());
-    std::memcpy(values.data(), bytes_.data() + at_, values.size() * sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), bytes_.data() + at_, values.size() * sizeof(T));
     at_ += values.size() * sizeof(T);
     return values;
   }

@@ -2,6 +2,7 @@
 # program.sh LARIAT SOURCE_DIR MPIRUN...: the program on two ranks. Equal output to one process; faults end all
 # ranks with one line of lariat and an exit code.
 set -u
+export ASAN_OPTIONS=detect_leaks=0  # Open MPI keeps memory until the process ends
 lariat=$1 checkpoints=$2/tests/golden/checkpoints demo=$2/configs/demo
 shift 2
 mpirun=("$@")  # up to the flag of the number of ranks
