@@ -133,57 +133,52 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
 }
 
 void Engine::load(const std::filesystem::path& path) {
-  Engine& engine = *this;
   ModelFiles files = options.random_weights ? open_text_files(path) : open_files(path);
-  if (options.reads != Reads::kTokens) engine.tokenizer = Tokenizer::load(files.texts);
+  if (options.reads != Reads::kTokens) tokenizer = Tokenizer::load(files.texts);
   if (options.reads == Reads::kChat &&
-      !(engine.chat = ChatTemplate::load(files.texts, *engine.tokenizer, options.template_variables))) {
+      !(chat = ChatTemplate::load(files.texts, *tokenizer, options.template_variables))) {
     throw Error(path.string() +
-                ": no chat template in chat_template.jinja, tokenizer_config.json "
-                "or the GGUF key tokenizer.chat_template; use an instruct model, or "
-                "put "
-                "the markers into the prompt");
+                ": no chat template in chat_template.jinja, tokenizer_config.json or the GGUF key "
+                "tokenizer.chat_template; use an instruct model, or put the markers into the prompt");
   }
   const auto start = Stopwatch::now();
   const ModelSpec spec = load_config(files.texts);
   const RopeScaling rope = resolve_rope(spec.rope(), options.rope);
   if (!spec.has_rope() && rope != spec.rope())
     throw UsageError("`rope_scaling`: a " + spec.family + " has ALiBi instead of RoPE; remove the option");
-  engine.session_options.positions =
+  session_options.positions =
       options.position_method.empty()
           ? spec.position_method
           : parse_position_method(options.position_method, rope.original_ctx, options.max_ctx);
-  check_position_method(engine.session_options.positions, spec);
+  check_position_method(session_options.positions, spec);
   if (options.quantize && options.dtype)
     throw UsageError("`quantize`: contradicts `dtype`; remove one of them");
   const std::optional<WeightFormat> requested = options.quantize ? options.quantize : options.dtype;
-  engine.backend = open_backend(options);
+  backend = open_backend(options);
   const int rank = options.ranks != nullptr ? options.ranks->rank() : 0,
             n_ranks = options.ranks != nullptr ? options.ranks->size() : 1;
   if (options.random_weights) {
-    engine.model =
-        random_model(spec, *engine.backend, requested.value_or(spec.dtype), /*seed=*/1, rank, n_ranks);
+    model = random_model(spec, *backend, requested.value_or(spec.dtype), /*seed=*/1, rank, n_ranks);
   } else {
     open_tensors(files);
-    if (n_ranks == 1) check_weight_memory(spec, requested, *engine.backend, files.tensors.get());
-    engine.model =
-        load_model(std::move(files), spec, *engine.backend, requested, options.progress, rank, n_ranks);
+    if (n_ranks == 1) check_weight_memory(spec, requested, *backend, files.tensors.get());
+    model = load_model(std::move(files), spec, *backend, requested, options.progress, rank, n_ranks);
   }
-  engine.session_options.max_ctx = options.max_ctx;
-  engine.session_options.prefill_chunk = options.prefill_chunk;
-  engine.session_options.rope_steps = options.rope_steps;
-  engine.session_options.stale_cache = options.stale_cache;
-  if (is_quantized(engine.model.weights.form.dtype)) engine.session_options.activations = options.activations;
-  if (options.warn && engine.model.files.tensors) {
-    engine.session_options.on_not_finite = on_not_finite(options, engine.model);
-    engine.session_options.on_saturated = on_saturated(options);
+  session_options.max_ctx = options.max_ctx;
+  session_options.prefill_chunk = options.prefill_chunk;
+  session_options.rope_steps = options.rope_steps;
+  session_options.stale_cache = options.stale_cache;
+  if (is_quantized(model.weights.form.dtype)) session_options.activations = options.activations;
+  if (options.warn && model.files.tensors) {
+    session_options.on_not_finite = on_not_finite(options, model);
+    session_options.on_saturated = on_saturated(options);
   }
-  engine.session_options = engine.session_for(rope);
-  if (engine.tokenizer) engine.warnings = engine.tokenizer->warnings();
-  const std::vector<std::string>& more = engine.model.spec.warnings;
-  engine.warnings.insert(engine.warnings.end(), more.begin(), more.end());
-  warn_of_settings(engine);
-  engine.load_seconds = seconds_since(start);
+  session_options = session_for(rope);
+  if (tokenizer) warnings = tokenizer->warnings();
+  const std::vector<std::string>& more = model.spec.warnings;
+  warnings.insert(warnings.end(), more.begin(), more.end());
+  warn_of_settings(*this);
+  load_seconds = seconds_since(start);
 }
 
 SessionOptions Engine::session_for(const RopeScaling& rope) const {

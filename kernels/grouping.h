@@ -32,6 +32,8 @@ struct Grouping {
   bool operator==(const Grouping&) const = default;
   // A format of quantize() (kernels/quant.h).
   bool plain() const { return *this == Grouping{}; }
+  // Inputs whose scales are stored together: a row can be cut at their multiples.
+  int64_t unit() const { return scales == ScaleType::kNested ? block : size; }
 };
 
 }  // namespace lariat

@@ -156,10 +156,8 @@ HostWeight rows_of(const HostWeight& from, int64_t first, int64_t count) {
 HostWeight columns_of(const HostWeight& from, int64_t first, int64_t count) {
   if (from.m && from.m.rows == 1) return from.m.column_range(first, count);
   if (!is_quantized(from.m.dtype)) return float_columns(from, first, count);
-  const Grouping& grouping = from.m.grouping;
-  const int64_t unit = grouping.scales == ScaleType::kNested ? grouping.block : grouping.size;
-  return first % unit == 0 ? quantized_columns(from, first, count)
-                           : float_columns(dequantized(from), first, count);
+  return first % from.m.grouping.unit() == 0 ? quantized_columns(from, first, count)
+                                             : float_columns(dequantized(from), first, count);
 }
 
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {

@@ -47,18 +47,31 @@ inline constexpr size_t kMaxBlocks = 3;
 class Products {
  public:
   Products(const Weight& weight, const Matrix& out) {
-    assert(weight.blocks.size() <= kMaxBlocks);
-    int64_t first = 0;
-    for (const auto& [w, bias] : weight.blocks) {
-      all_[count_++] = {w, bias, out.column_range(first, w.rows)};
-      first += w.rows;
-    }
+    for (const auto& [w, bias] : weight.blocks) add(w, bias, out);
+  }
+  // The same products in other memory, without biases.
+  Products(std::span<const Product> others, const Matrix& out) {
+    for (const Product& other : others) add(other.w, {}, out);
   }
   operator std::span<const Product>() const { return {all_.data(), count_}; }  // NOLINT: what it stands for
 
  private:
+  void add(const Matrix& w, const Matrix& bias, const Matrix& out) {
+    assert(count_ < kMaxBlocks);
+    all_[count_++] = {w, bias, out.column_range(columns_, w.rows)};
+    columns_ += w.rows;
+  }
+
   std::array<Product, kMaxBlocks> all_;
   size_t count_ = 0;
+  int64_t columns_ = 0;
 };
+
+// Outputs of all products.
+inline int64_t outputs_of(std::span<const Product> products) {
+  int64_t outputs = 0;
+  for (const Product& product : products) outputs += product.w.rows;
+  return outputs;
+}
 
 }  // namespace lariat

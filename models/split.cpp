@@ -32,7 +32,7 @@ int64_t unit_of(const Weight& weight) {
   if (!weight) return 1;
   const WeightFormat form = weight.blocks[0].w.form();
   if (!is_quantized(form.dtype)) return 1;
-  return form.grouping.scales == ScaleType::kNested ? form.grouping.block : form.grouping.size;
+  return form.grouping.unit();
 }
 
 // Divides heads of `width` columns of o. More ranks than KV heads: each KV head has several ranks.

@@ -95,6 +95,15 @@ Saturation sum_of(Communicator& ranks, const Saturation& own) {
 // Identifies a session on all ranks.
 uint64_t id_of(const KvPool& session) { return reinterpret_cast<uintptr_t>(&session); }
 
+// A call to a session with values of fixed size; more may be added before it is sent.
+template <class... Values>
+Writer call_of(Call call, const KvPool& session, const Values&... values) {
+  Writer message(call);
+  message.put(id_of(session));
+  (message.put(values), ...);
+  return message;
+}
+
 std::span<void* const> pages_of(void* const* pages, int64_t positions) {
   return {pages, static_cast<size_t>(ceil_div(positions, kKvPage))};
 }
@@ -226,22 +235,14 @@ class Follower {
 Ranks::~Ranks() { Writer(Call::kEnd).send(communicator_); }
 
 void Ranks::open(const KvPool& session, const SessionShape& shape) {
-  Writer message(Call::kOpen);
-  message.put(id_of(session));
-  message.put(shape);
-  message.send(communicator_);
+  call_of(Call::kOpen, session, shape).send(communicator_);
 }
 
-void Ranks::close(const KvPool& session) {
-  Writer message(Call::kClose);
-  message.put(id_of(session));
-  message.send(communicator_);
-}
+void Ranks::close(const KvPool& session) { call_of(Call::kClose, session).send(communicator_); }
 
 void Ranks::forward(const KvPool& session, const Step& step, std::span<const std::vector<SequenceRope>> ropes,
                     std::span<const VisibleGroup> visible) {
-  Writer message(Call::kForward);
-  message.put(id_of(session));
+  Writer message = call_of(Call::kForward, session);
   message.put_all(std::span<const int32_t>(known_tokens(session.backend(), step.tokens)));
   message.put(uint64_t{step.sequences.size()});
   for (const StepSequence& sequence : step.sequences) {
@@ -261,20 +262,12 @@ void Ranks::forward(const KvPool& session, const Step& step, std::span<const std
 }
 
 void Ranks::logits(const KvPool& session, int64_t first, int64_t count) {
-  Writer message(Call::kLogits);
-  message.put(id_of(session));
-  message.put(first);
-  message.put(count);
-  message.send(communicator_);
+  call_of(Call::kLogits, session, first, count).send(communicator_);
 }
 
 void Ranks::rerotate(const KvPool& session, std::span<const KeyRotation> rotations, bool second_keys,
                      bool interleaved) {
-  Writer message(Call::kRerotate);
-  message.put(id_of(session));
-  message.put(second_keys);
-  message.put(interleaved);
-  message.put(uint64_t{rotations.size()});
+  Writer message = call_of(Call::kRerotate, session, second_keys, interleaved, uint64_t{rotations.size()});
   for (const KeyRotation& rotation : rotations) {
     message.put(rotation.n_positions);
     message.put_all(pages_of(rotation.pages, rotation.n_positions));
@@ -293,18 +286,11 @@ Saturation Ranks::saturated() {
 }
 
 void Ranks::copy_page(const KvPool& session, const void* to, const void* from) {
-  Writer message(Call::kCopyPage);
-  message.put(id_of(session));
-  message.put(to);
-  message.put(from);
-  message.send(communicator_);
+  call_of(Call::kCopyPage, session, to, from).send(communicator_);
 }
 
 void Ranks::free_page(const KvPool& session, const void* page) {
-  Writer message(Call::kFreePage);
-  message.put(id_of(session));
-  message.put(page);
-  message.send(communicator_);
+  call_of(Call::kFreePage, session, page).send(communicator_);
 }
 
 void follow(Communicator& communicator, const Model& model, Backend& backend) {

@@ -87,7 +87,7 @@ struct AmxCut {
 
   AmxCut(const Matrix& x, std::span<const Product> products, int threads) : k(x.cols) {
     x_rows = round_up(ceil_div(x.rows, ceil_div(x.rows, kAmxRows)), kAmxBlock);
-    const int64_t all = units_of(products, [](const Product& product) { return product.w.rows; });
+    const int64_t all = outputs_of(products);
     const int64_t tasks = round_up<int64_t>(ceil_div(all, kAmxTaskRows), threads);
     w_rows = round_up(ceil_div(all, tasks), kAmxBlock);
   }

@@ -128,7 +128,7 @@ void gemm(const Matrix& x, std::span<const Product> products, DType compute, voi
   if (on_tiles(products[0].w)) return gemm_amx(x, products, scratch, threads);
   const Blocks blocks(x, products, compute);
   // Every thread gets work; sums do not depend on the partition.
-  const int64_t all = units_of(products, [](const Product& product) { return product.w.rows; });
+  const int64_t all = outputs_of(products);
   const int64_t fair = round_up(ceil_div<int64_t>(all, threads), blocks.unit);
   const int64_t step = std::min(blocks.w_rows, fair);
   const auto tasks = [step](const Product& product) { return ceil_div(product.w.rows, step); };

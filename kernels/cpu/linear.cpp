@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cassert>
-#include <utility>
 
 #include "kernels/convert.h"
 #include "kernels/cpu/convert_rows.h"
@@ -46,7 +45,13 @@ void CpuBackend::multiply(const Matrix& x, std::span<const Product> products, DT
       return reads_x_as(products[0].w, product.w);
     });
     const auto alike = static_cast<size_t>(other - products.begin());
-    multiply_alike(x, products.first(alike), compute);
+    const Matrix& w = products[0].w;
+    const bool rounds = activation_bits_ == 8 || is_quantized(w.dtype);
+    if (compute == DType::kBF16 && w.tiled && !rounds) {
+      multiply_in_parts(x, products.first(alike));
+    } else {
+      multiply_alike(x, products.first(alike), rounds ? compute : DType::kF32);
+    }
     products = products.subspan(alike);
   }
 }
@@ -57,13 +62,9 @@ void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> produc
     assert(out.dtype == DType::kF32 && x.cols == w.cols && out.rows == x.rows && out.cols == w.rows);
     assert(!bias || bias.cols == w.rows);
   }
-  if (x.rows == 0 || units_of(products, [](const Product& product) { return product.w.rows; }) == 0) return;
+  if (x.rows == 0 || outputs_of(products) == 0) return;
   const auto n = static_cast<int64_t>(products.size());
   const Matrix& w = products[0].w;
-  if (activation_bits_ == 16 && compute == DType::kBF16 && !is_quantized(w.dtype)) {
-    if (w.tiled) return multiply_in_parts(x, products);
-    compute = DType::kF32;
-  }
   const bool many = x.rows > cpu::kGemvRows, tiles = many && cpu::has_amx_bf16();
   const bool codes = !many || (tiles ? activation_bits_ == 16 : is_integer(w.grouping.code));
   if (is_quantized(w.dtype) && codes) return multiply_codes(x, products);
@@ -83,22 +84,18 @@ void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> produc
 
 // x in two bf16 parts, whose products are added.
 void CpuBackend::multiply_in_parts(const Matrix& x, std::span<const Product> products) {
-  Weight weight;
-  for (const Product& product : products) weight.blocks.push_back({product.w, {}});
-  const int64_t cols = weight.rows();
+  const int64_t cols = outputs_of(products);
   const auto floats = static_cast<size_t>(x.rows * (x.cols + cols));
   const Matrix rest(at_least(rest_, floats * sizeof(float)), DType::kF32, x.rows, x.cols);
-  const Products of_rest(weight, {rest.f32(x.rows), DType::kF32, x.rows, cols});
+  const Products of_rest(products, {rest.f32(x.rows), DType::kF32, x.rows, cols});
   for_ranges(threads_, x.rows, row_grain(x.cols), [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
       std::transform(x.f32(t), x.f32(t) + x.cols, rest.f32(t),
                      [](float value) { return value - round_to_bf16(value); });
     }
   });
-  const int bits = std::exchange(activation_bits_, 8);
   multiply_alike(x, products, DType::kBF16);
   multiply_alike(rest, of_rest, DType::kBF16);
-  activation_bits_ = bits;
   const std::span<const Product> low = of_rest;
   for (size_t i = 0; i < low.size(); ++i) add_norm(products[i].out, low[i].out, 1.0F, {}, low[i].out);
 }

@@ -134,11 +134,9 @@ class CudaBackend final : public Backend {
   void for_parts(const Matrix& w, std::span<const Product> products, const Multiply& multiply) {
     multiply(0, products);
     if (!is_integer(w.grouping.code) || activation_bits_ == 8) return;
-    Weight rest;
-    for (const Product& product : products) rest.blocks.push_back({product.w, {}});
-    const int64_t rows = products[0].out.rows, cols = rest.rows();
-    const Products parts(rest, {scratch(Scratch::kPart, static_cast<size_t>(rows * cols) * sizeof(float)),
-                                DType::kF32, rows, cols});
+    const int64_t rows = products[0].out.rows, cols = outputs_of(products);
+    const Products parts(products, {scratch(Scratch::kPart, static_cast<size_t>(rows * cols) * sizeof(float)),
+                                    DType::kF32, rows, cols});
     const std::span<const Product> low = parts;
     multiply(1, low);
     for (size_t i = 0; i < low.size(); ++i) add_norm(products[i].out, low[i].out, 1.0F, {}, low[i].out);

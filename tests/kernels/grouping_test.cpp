@@ -121,6 +121,15 @@ class FormMatmul : public CpuOp<FormCase> {
     multiply(backend, rows.view(), w, bias.view(), compute, out.view());
     return out.values();
   }
+  // The first `rows` rows of x, each multiplied alone.
+  std::vector<float> rows_alone(const Matrix& w, const std::vector<float>& x, int64_t rows) {
+    std::vector<float> alone;
+    for (int64_t t = 0; t < rows; ++t) {
+      const std::vector<float> row = product(cpu_, w, x.data() + t * w.cols, 1);
+      alone.insert(alone.end(), row.begin(), row.end());
+    }
+    return alone;
+  }
   std::vector<float> in_bf16(const Matrix& w, const float* x, int64_t m) {
     std::vector<float> values;
     for (int64_t i = 0; i < w.rows * w.cols; ++i) {
@@ -182,12 +191,7 @@ TEST_P(FormMatmul, SixteenBitsHaveTheBitsOfARowAlone) {
   const int64_t n = 100, k = 450, most = 40;
   cpu_.use_activations(16);
   const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
-  const std::vector<float> x = Rng(5).normals(most * k);
-  std::vector<float> alone;
-  for (int64_t t = 0; t < most; ++t) {
-    const std::vector<float> row = product(cpu_, w.matrix, x.data() + t * k, 1);
-    alone.insert(alone.end(), row.begin(), row.end());
-  }
+  const std::vector<float> x = Rng(5).normals(most * k), alone = rows_alone(w.matrix, x, most);
   for (const int64_t m : {2, 3, 8, 40}) {
     if (m > cpu::kGemvRows && !integers() && !cpu::has_amx_bf16()) continue;
     const std::vector<float> expected(alone.begin(), alone.begin() + m * n);
@@ -198,12 +202,7 @@ TEST_P(FormMatmul, SixteenBitsHaveTheBitsOfARowAlone) {
 TEST_P(FormMatmul, HasTheBitsOfARowAlone) {
   const int64_t n = 100, k = 450, most = 40;
   const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
-  const std::vector<float> x = Rng(5).normals(most * k);
-  std::vector<float> alone;
-  for (int64_t t = 0; t < most; ++t) {
-    const std::vector<float> row = product(cpu_, w.matrix, x.data() + t * k, 1);
-    alone.insert(alone.end(), row.begin(), row.end());
-  }
+  const std::vector<float> x = Rng(5).normals(most * k), alone = rows_alone(w.matrix, x, most);
   CpuBackend other(3);
   for (const int64_t m : {2, 3, 5, 8, 40}) {
     if (m > rows_alike_here()) continue;
