@@ -32,7 +32,8 @@ void DividedCache::attention(size_t layer, const Step& step, const Matrix& q,
   const Share own = split_.of(parts);
   const int64_t rows = q.rows, heads = params.n_heads, head_dim = q.cols / own.count,
                 value_dim = out.cols / own.count;
-  const Matrix all_q = room_for(rows, heads * head_dim, q_), all_out = room_for(rows, heads * value_dim, out_);
+  const Matrix all_q = room_for(rows, heads * head_dim, q_),
+               all_out = room_for(rows, heads * value_dim, out_);
   gather_columns(ranks_, q, parts, head_dim, all_q, true);
   AttentionParams partial = params;
   partial.state = room_for(rows, 2 * heads, state_);

@@ -18,7 +18,7 @@ class DividedCache {
   struct KeysAndValues {
     Matrix k, v;
   };
-  // Keys and values of all heads from those of this rank's; valid until the next call.
+  // Gathers the keys and values of all heads; valid until the next call.
   KeysAndValues all_heads(size_t layer, const Matrix& k, const Matrix& v, int64_t head_dim);
   // Backend::attention for q and out of this rank's heads. params: of all heads.
   void attention(size_t layer, const Step& step, const Matrix& q, std::span<const KeyRange> ranges,

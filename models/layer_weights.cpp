@@ -27,7 +27,7 @@ struct LayerReader {
     const Share& part = split.of(split.layers[index].*dimension);
     return {part.first * width, part.count * width};
   }
-  // Of a vector that acts on the cache.
+  // The same for a vector that acts on the cache.
   Share cached(const Share& own) const { return split.by_sequence ? Share() : own; }
   Parameter rows(Parameter of, const Share& own) const {
     of.own_rows = own;

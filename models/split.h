@@ -27,7 +27,7 @@ struct LayerSplit {
   std::vector<Share> inner, expert_inner;
 };
 
-// A process among those that divide a model.
+// One of the processes that divide a model.
 struct Place {
   int rank = 0, ranks = 1;
   bool by_sequence = false;  // page i of a sequence's cache is on rank i % ranks only; false: heads
