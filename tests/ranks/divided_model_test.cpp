@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -201,6 +202,47 @@ TEST(Divided, SavedContexts) {
       EXPECT_LT(difference(expected, continued(divided, name)), kSumOrderTolerance) << name;
     EXPECT_LT(difference(expected, continued(one, "divided")), kSumOrderTolerance);
   });
+}
+
+struct CountingRanks : Communicator {
+  CountingRanks() : Communicator(ranks().rank(), ranks().size()) {}
+  void all_reduce(std::span<float> values) override { ++sums, ranks().all_reduce(values); }
+  void all_gather(const void* mine, std::span<const size_t> parts, void* all) override {
+    ++gathers, ranks().all_gather(mine, parts, all);
+  }
+  void gather(const void* mine, std::span<const size_t> parts, void* all) override {
+    ranks().gather(mine, parts, all);
+  }
+  void broadcast(void* data, size_t bytes) override { ranks().broadcast(data, bytes); }
+  void barrier() override { ranks().barrier(); }
+  [[noreturn]] void abort(int exit_code) override {
+    ranks().abort(exit_code);
+    std::abort();
+  }
+  int sums = 0, gathers = 0;
+};
+
+TEST(Divided, MessagesOfADecodedToken) {
+  if (ranks().size() == 1) LARIAT_SKIP("for several ranks");
+  for (const bool by_sequence : {false, true}) {
+    CountingRanks counting;
+    OpenOptions options = f32_options();
+    options.split = by_sequence ? "sequence" : "heads";
+    options.ranks = &counting;
+    const Engine divided = Engine::open(checkpoint_dir("llama_gqa"), options);
+    if (ranks().rank() > 0) {
+      follow(counting, divided.model, *divided.backend);
+      continue;
+    }
+    Session session = divided.session();
+    Sequence sequence = session.new_sequence();
+    counting.sums = counting.gathers = 0;
+    const int32_t token = 1;
+    forward(session, {&sequence, {&token, 1}});
+    const int layers = static_cast<int>(divided.model.spec.layers.size());
+    EXPECT_EQ(counting.sums, (by_sequence ? 3 : 2) * layers);
+    EXPECT_EQ(counting.gathers, (by_sequence ? 4 : 0) * layers);
+  }
 }
 
 // Fewer columns than a group of quantized values, and more ranks than heads.
