@@ -12,7 +12,7 @@ TEST(Files, AreInputsUnlessDeclaredAsOutputs) {
                                          "trace",      "svg",    "csv",     "losses"};
   const std::set<std::string> read = {"model",       "prompt-file", "load-cache", "rope-config", "file",
                                       "against",     "haystack",    "merge",      "config",      "messages",
-                                      "tokens-file", "positions",   "prompts"};
+                                      "tokens-file", "positions",   "prompts",    "draft"};
   const auto app = make_app();
   for (const CLI::App* command : commands_of(*app)) {
     for (const CLI::Option* option : options_of(*command)) {

@@ -130,6 +130,9 @@ TEST_F(ChatProgram, GuessesChangeNoText) {
     EXPECT_FALSE(plain.contains("lookup"));
     EXPECT_GE(guessed["lookup"]["proposed"], guessed["lookup"]["accepted"]);
     EXPECT_GT(guessed["lookup"]["accepted"], 0) << more;
+    const Json drafted = json_of(generate(prompt, "--json --draft " + model_.string() + " " + more));
+    EXPECT_EQ(drafted["tokens"], plain["tokens"]) << more;
+    EXPECT_GT(drafted["lookup"]["accepted"], 0) << more;
   }
   // The lines share the saved context's last page.
   const std::string file = (dir_ / "context").string();
