@@ -27,6 +27,7 @@ struct Grouping {
   bool minimum = false;  // value = scale * code + minimum, with unsigned codes
   uint8_t size = 32;     // consecutive inputs of an output with one scale: 16, 32, 64 or 128
   uint16_t block = 64;   // inputs per block (QuantLayout), a multiple of 64 and of `size`
+  uint8_t bits = 0;      // 2, 3, 5 or 6: per value in memory (QuantLayout); 0: as the DType
   bool narrow = false;   // 8-bit values within 32 of the zero point
 
   bool operator==(const Grouping&) const = default;
