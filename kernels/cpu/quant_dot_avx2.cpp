@@ -36,11 +36,6 @@ LARIAT_AVX2_INLINE __m256i vector_at(const uint8_t* w) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
 }
 
-template <int kW>
-LARIAT_AVX2_INLINE void fetch_tiles(const uint8_t* w, int64_t distance) {
-  for (int b = 0; b < kW; ++b) fetch_ahead<false>(w + b * distance);
-}
-
 // Calls body(std::integral_constant<int, i>()) for kFirst, kFirst + kStep, ... below kEnd.
 template <int kFirst, int kEnd, int kStep, class Body>
 LARIAT_AVX2_INLINE void unroll(const Body& body) {
@@ -112,17 +107,16 @@ LARIAT_AVX2_INLINE void multiply_bytes(const GroupBytes& from, const Small<K, kW
   unroll<0, kEnd, kRun>([&](auto first) LARIAT_AVX2_LAMBDA {
     __m256i pairs[kX][kW][kHalves] = {};
     unroll<first, first + kRun, 1>([&](auto quad) LARIAT_AVX2_LAMBDA {
-      if (kFetch && quad < K::kBits) fetch_tiles<kW>(from.w + quad * kLineBytes, from.distance);
       for (int b = 0; b < kW; ++b) {
+        if (kFetch && quad < K::kBits) fetch_ahead<false>(from.w + b * from.distance + quad * kLineBytes);
         for (int h = 0; h < kHalves; ++h) {
           __m256i codes = codes_at<K::kBits, quad>(from.w + b * from.distance + h * kVectorBytes);
           if (!K::kPlanes) codes = _mm256_sub_epi8(codes, from.base);
           const __m256i magnitudes = kUnsigned ? codes : _mm256_abs_epi8(codes);
           for (int a = 0; a < kX; ++a) {
-            const __m256i inputs = quad_at(from.x + a * from.columns + 4 * quad);
-            const __m256i added =
-                _mm256_maddubs_epi16(magnitudes, kUnsigned ? inputs : _mm256_sign_epi8(inputs, codes));
-            pairs[a][b][h] = _mm256_add_epi16(pairs[a][b][h], added);
+            __m256i inputs = quad_at(from.x + a * from.columns + 4 * quad);
+            if (!kUnsigned) inputs = _mm256_sign_epi8(inputs, codes);
+            pairs[a][b][h] = _mm256_add_epi16(pairs[a][b][h], _mm256_maddubs_epi16(magnitudes, inputs));
           }
         }
       }
@@ -159,8 +153,8 @@ LARIAT_AVX2_INLINE void multiply_nibbles(const GroupBytes& from, const Small<K, 
       }
     };
     for (int64_t quad = 0; quad < kGroupQuads / 2; ++quad) {
-      if (kFetch && pass == 0) fetch_tiles<kW>(from.w + quad * kLineBytes, from.distance);
       for (int b = 0; b < kW; ++b) {
+        if (kFetch && pass == 0) fetch_ahead<false>(from.w + b * from.distance + quad * kLineBytes);
         for (int h = 0; h < kHalves; ++h) {
           const __m256i both = vector_at(from.w + b * from.distance + (quad * kHalves + h) * kVectorBytes);
           const __m256i low = _mm256_and_si256(both, nibble);
