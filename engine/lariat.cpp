@@ -128,7 +128,8 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   agree_on_errors(*ranks, error, what);
   check_equal_models(*ranks, engine.model, path);
   if (ranks->rank() == 0)
-    engine.session_options.ranks = (engine.ranks = std::make_unique<Ranks>(*ranks)).get();
+    engine.session_options.ranks =
+        (engine.ranks = std::make_unique<Ranks>(*ranks, engine.model.split.by_sequence)).get();
   return engine;
 }
 
@@ -155,14 +156,15 @@ void Engine::load(const std::filesystem::path& path) {
     throw UsageError("`quantize`: contradicts `dtype`; remove one of them");
   const std::optional<WeightFormat> requested = options.quantize ? options.quantize : options.dtype;
   backend = open_backend(options);
-  const int rank = options.ranks != nullptr ? options.ranks->rank() : 0,
-            n_ranks = options.ranks != nullptr ? options.ranks->size() : 1;
+  Place place;
+  if (options.ranks != nullptr)
+    place = {options.ranks->rank(), options.ranks->size(), options.split == "sequence"};
   if (options.random_weights) {
-    model = random_model(spec, *backend, requested.value_or(spec.dtype), /*seed=*/1, rank, n_ranks);
+    model = random_model(spec, *backend, requested.value_or(spec.dtype), /*seed=*/1, place);
   } else {
     open_tensors(files);
-    if (n_ranks == 1) check_weight_memory(spec, requested, *backend, files.tensors.get());
-    model = load_model(std::move(files), spec, *backend, requested, options.progress, rank, n_ranks);
+    if (place.ranks == 1) check_weight_memory(spec, requested, *backend, files.tensors.get());
+    model = load_model(std::move(files), spec, *backend, requested, options.progress, place);
   }
   session_options.max_ctx = options.max_ctx;
   session_options.prefill_chunk = options.prefill_chunk;

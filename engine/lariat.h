@@ -45,6 +45,7 @@ struct OpenOptions {
   std::string position_method{};  // parse_position_method; empty: the model's, "none": none
   bool random_weights = false;    // the path is a config.json without weights
   Communicator* ranks = nullptr;  // processes that divide the model; null or a group of one: none
+  std::string split = "heads";    // what ranks divide of the KV cache: heads, or pages (sequence)
   // Additional variables of the chat template.
   nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();
   std::function<void(size_t done, size_t total)> progress{};  // loaded bytes of the weights

@@ -74,6 +74,9 @@ struct AttentionParams {
   Matrix slopes{};
   // Attention sinks (gpt-oss): an extra softmax score per head. Layout of slopes.
   Matrix sinks{};
+  // Receives each head's largest score, then each head's sum of exp(score - largest): f32 [tokens, 2 *
+  // n_heads]. Without a visible key the sum and out are 0. Host memory only. Empty: not wanted.
+  Matrix state{};
 };
 
 // Activation of the gate or, without a gate, of the inner values.
@@ -220,8 +223,8 @@ class Backend {
   //   V[p] = clip(v + v_bias)                                    (rounded to v_dtype; kQ8: kv_values.h)
   // K and V: `layer`'s part of the pages. Empty v: no values are stored (MLA reads the keys as values). Empty
   // q: queries are skipped. Numbers beyond f16 become +-65504 and are counted (saturated()), since a cached
-  // infinity would make every later token NaN. q: f32 [tokens, n_heads * head_dim]; k, v: f32 [tokens,
-  // n_kv_heads * head_dim], may be overwritten.
+  // infinity would make every later token NaN. Null pages are not written. q: f32 [tokens, n_heads *
+  // head_dim]; k, v: f32 [tokens, n_kv_heads * head_dim], may be overwritten.
   virtual void qkv_to_cache(const Step& step, const Matrix& q, const Matrix& k, const Matrix& v,
                             const QkvEpilogue& epilogue, const RopeTable& rope, const KvLayer& layer) = 0;
 
@@ -238,10 +241,10 @@ class Backend {
   //   q' = rope(q[row][h]) * rope.whole_q_scale[row], rotated dimensions also * rope.q_scale[row], per range
   //   s_j = cap(params.scale * q' . K[j]) + params.slopes[h] * (j - p)
   //   out[row][h] = softmax_j(s_j) V[j]   over all ranges; the score params.sinks[h] has no value
-  // One pass with a running maximum (online softmax, arXiv 1805.02867; FlashAttention, arXiv 2205.14135).
-  // Bitwise guarantees on a CPU, and bf16 operands: docs/accuracy.md. q: f32 [tokens, n_heads * head_dim];
-  // out: [tokens, n_heads * value_dim]. value_dim <= head_dim selects the first numbers of each V[j] (latent
-  // attention).
+  // Keys on null pages (of other processes) are invisible. One pass with a running maximum (online softmax,
+  // arXiv 1805.02867; FlashAttention, arXiv 2205.14135). Bitwise guarantees on a CPU, and bf16 operands:
+  // docs/accuracy.md. q: f32 [tokens, n_heads * head_dim]; out: [tokens, n_heads * value_dim]. value_dim <=
+  // head_dim selects the first numbers of each V[j] (latent attention).
   static constexpr int kMaxRanges = 3;
   virtual void attention(const Step& step, const Matrix& q, std::span<const KeyRange> ranges,
                          const KvLayer& layer, const AttentionParams& params, const Matrix& out) = 0;

@@ -97,14 +97,16 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
     backend.copy_in(slopes_.data(), spec.alibi_slopes.data(), bytes);
     slopes = f32(slopes_, 1, std::ssize(spec.alibi_slopes));
   }
+  if (split.by_sequence) cache_.emplace(backend, split_, *ranks);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const AttentionSpec& attention = spec.layers[i].attention;
-    layers_.push_back(
-        {spec.layers[i],
-         weights.layers[i],
-         geometry.layers[i],
-         {attention.n_heads, attention.scale, attention.softcap, slopes, weights.layers[i].sinks},
-         "layers." + std::to_string(i) + "."});
+    layers_.push_back({spec.layers[i],
+                       weights.layers[i],
+                       geometry.layers[i],
+                       {split.by_sequence ? heads_of(split.layers[i].heads) : attention.n_heads,
+                        attention.scale, attention.softcap, slopes, weights.layers[i].sinks},
+                       "layers." + std::to_string(i) + ".",
+                       i});
     if (attention.latent && !latent_) latent_.emplace(backend, latent_workspace);
   }
 }
@@ -119,7 +121,7 @@ Matrix Decoder::forward(const Step& step, std::span<const std::vector<SequenceRo
   if (spec_.embedding_norm) backend_.norm(a.residual, weights_.embedding_norm, a.residual);
   const Norm& first = layers_.front().weights.attention_norm;
   if (first) backend_.norm(a.residual, first, attention_input(layers_.front(), a));
-  const Pass pass{backend_, step, a, groups_, trace_, ranks_};
+  const Pass pass{backend_, step, a, groups_, trace_, split_, ranks_, cache_ ? &*cache_ : nullptr};
   for (size_t i = 0; i < layers_.size(); ++i) run(i, pass);
   return as(a.normed, weights_.head.input);
 }
@@ -150,11 +152,13 @@ Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass
   const LayerWeights& weights = layer.weights;
   const QkvBlock block = qkv_of(pass.activations, spec);
   backend_.linear(in, weights.qkv, {}, block.all);
-  if (weights.q_norm) norm_all_heads(block.q, weights.q_norm, &LayerSplit::heads, layer);
-  if (weights.k_norm) norm_all_heads(block.k, weights.k_norm, &LayerSplit::kv_heads, layer);
+  if (weights.q_norm) pass.norm_all_heads(layer, block.q, weights.q_norm, &LayerSplit::heads);
+  if (weights.k_norm) pass.norm_all_heads(layer, block.k, weights.k_norm, &LayerSplit::kv_heads);
   QkvEpilogue epilogue = weights.qkv_epilogue;
   if (spec.rope >= 0) epilogue.second_rope = pass.groups.second_rope();
-  backend_.qkv_to_cache(pass.step, block.q, block.k, block.v, epilogue, pass.activations.rope(spec.rope),
+  DividedCache::KeysAndValues stored{block.k, block.v};
+  if (cache_) stored = cache_->all_heads(layer.index, block.k, block.v, spec.head_dim);
+  backend_.qkv_to_cache(pass.step, block.q, stored.k, stored.v, epilogue, pass.activations.rope(spec.rope),
                         layer.cache);
   const Matrix attended = as(block.attended, weights.o.input);
   for (const AttentionGroup& group : pass.groups.of(spec)) {
@@ -162,23 +166,10 @@ Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass
     if (trace_)
       trace_attention(backend_, trace_, layer.name,
                       {q, group.ranges.front(), group.sequences, layer.cache, layer.attention});
-    backend_.attention({{}, group.sequences}, q, group.ranges, layer.cache, layer.attention,
-                       attended.row_range(group.first_row, group.rows));
+    pass.attention(layer, {{}, group.sequences}, q, group.ranges,
+                   attended.row_range(group.first_row, group.rows));
   }
   return attended;
-}
-
-// RMSNorm over the heads of all ranks, which each rank computes whole.
-void Decoder::norm_all_heads(const Matrix& x, const Norm& norm, std::vector<Share> LayerSplit::*heads,
-                             const Layer& layer) {
-  if (ranks_ == nullptr) return backend_.norm(x, norm, x);
-  const std::vector<Share>& parts = split_.layers[static_cast<size_t>(&layer - layers_.data())].*heads;
-  const int64_t width = layer.spec.attention.head_dim;
-  const Matrix all = room_for(x.rows, norm.weight.cols, heads_);
-  gather_columns(*ranks_, x, parts, width, all, true);
-  backend_.norm(all, norm, all);
-  const Matrix own = all.column_range(split_.of(parts).first * width, x.cols);
-  for (int64_t r = 0; r < x.rows; ++r) std::copy_n(own.f32(r), x.cols, x.f32(r));
 }
 
 Matrix Decoder::room_for(int64_t rows, int64_t cols, Buffer& memory) {

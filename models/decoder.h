@@ -35,8 +35,6 @@ class Decoder {
  private:
   void run(size_t index, const Pass& pass);
   Matrix attention(const Layer& layer, const Matrix& in, const Pass& pass);
-  void norm_all_heads(const Matrix& x, const Norm& norm, std::vector<Share> LayerSplit::*heads,
-                      const Layer& layer);
   Matrix room_for(int64_t rows, int64_t cols, Buffer& memory);  // f32
 
   const ModelSpec& spec_;
@@ -49,8 +47,9 @@ class Decoder {
   std::optional<LatentAttention> latent_;
   const Split split_;
   Communicator* const ranks_;
-  Buffer logits_, own_logits_, heads_;  // of the whole vocabulary; of a rank's part; all heads of q or k
-  Buffer slopes_;                       // ALiBi slopes
+  std::optional<DividedCache> cache_;
+  Buffer logits_, own_logits_;  // of the whole vocabulary; of a rank's part
+  Buffer slopes_;               // ALiBi slopes
   TraceFn trace_;
 };
 

@@ -108,7 +108,7 @@ Matrix LatentAttention::attend_absorbed(const Layer& layer, const QkvBlock& bloc
     trace_attention(backend_, pass.trace, layer.name,
                     {block.q, seen, pass.step.sequences, layer.cache, layer.attention});
   }
-  backend_.attention(pass.step, block.q, {&seen, 1}, layer.cache, layer.attention, block.attended);
+  pass.attention(layer, pass.step, block.q, {&seen, 1}, block.attended);
   const Matrix values = f32(pass.activations.latent_heads, block.q.rows, spec.n_heads * spec.latent.v_dim);
   const Matrix rows =
       by_head(block.attended, spec.n_heads).column_range(spec.latent.rope_dim, spec.latent.kv_rank);
@@ -126,7 +126,7 @@ bool LatentAttention::heads_are_cheaper(const Layer& layer, const Pass& pass) co
   const LatentSpec& latent = spec.latent;
   const int64_t n_tokens = pass.activations.n_tokens();
   if (n_tokens <= kDecodeTokens || pass.trace || latent.v_dim > latent.query_dim()) return false;
-  if (!layer.weights.latent.k_up) return false;
+  if (!layer.weights.latent.k_up || pass.cache != nullptr) return false;
   const KvGeometry one_head = geometry_of(spec, 1, layer.cache.k_dtype);
   if (n_pages(pass.step) * static_cast<int64_t>(one_head.page_bytes) > workspace_) return false;
   double pairs = 0, positions = 0;

@@ -3,6 +3,7 @@
 
 #include "kernels/communicator.h"
 #include "models/activations.h"
+#include "models/divided_cache.h"
 #include "models/trace.h"
 #include "models/weights.h"
 
@@ -14,6 +15,7 @@ struct Layer {
   KvLayer cache;
   AttentionParams attention;
   std::string name;  // for traces: "layers.3."
+  size_t index = 0;
 };
 
 // Consecutive sequences with equal visible keys; their queries are rows [first_row, first_row + rows).
@@ -29,8 +31,17 @@ struct Pass {
   const Step& step;
   const Activations& activations;
   const AttentionGroups& groups;
-  const TraceFn& trace;           // empty: tracing is off
+  const TraceFn& trace;  // empty: tracing is off
+  const Split& split;
   Communicator* ranks = nullptr;  // sums a layer's outputs; null: one process
+  DividedCache* cache = nullptr;  // null: this rank's heads, or one process
+
+  // Over the heads of all ranks, which each rank computes whole; then keeps its own.
+  void norm_all_heads(const Layer& layer, const Matrix& x, const Norm& norm,
+                      std::vector<Share> LayerSplit::*heads) const;
+  // Backend::attention, with the pages of all ranks.
+  void attention(const Layer& layer, const Step& of, const Matrix& q, std::span<const KeyRange> ranges,
+                 const Matrix& out) const;
 };
 
 }  // namespace lariat

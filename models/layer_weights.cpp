@@ -27,6 +27,8 @@ struct LayerReader {
     const Share& part = split.of(split.layers[index].*dimension);
     return {part.first * width, part.count * width};
   }
+  // The same for a vector that acts on the cache.
+  Share cached(const Share& own) const { return split.by_sequence ? Share() : own; }
   Parameter rows(Parameter of, const Share& own) const {
     of.own_rows = own;
     return of;
@@ -74,8 +76,8 @@ struct LayerReader {
     to.o = weight({cols(matrix(names.o, hidden, q_size), q)});
     QkvEpilogue& epilogue = to.qkv_epilogue;
     epilogue.q_bias = bias(names.q, q_size, attention.qkv_bias, qkv_part(0), q);
-    epilogue.k_bias = bias(names.k, kv_size, attention.qkv_bias, qkv_part(1), kv);
-    epilogue.v_bias = bias(names.v, kv_size, attention.qkv_bias, qkv_part(2), kv);
+    epilogue.k_bias = bias(names.k, kv_size, attention.qkv_bias, qkv_part(1), cached(kv));
+    epilogue.v_bias = bias(names.v, kv_size, attention.qkv_bias, qkv_part(2), cached(kv));
     to.o.blocks[0].bias = bias(names.o, hidden, attention.o_bias && adds_bias());
     const bool heads = attention.qk_norm == QkNorm::kPerHead, all = attention.qk_norm == QkNorm::kAllHeads;
     epilogue.q_norm = norm(names.q_norm, attention.head_dim, heads).weight;
@@ -83,8 +85,8 @@ struct LayerReader {
     epilogue.norm_eps = spec.norm_eps;
     epilogue.clip = attention.clip;
     if (attention.sinks)
-      to.sinks = source.vector(
-          rows({prefix + names.sinks, 1, attention.n_heads, Role::kVector, {}}, own(&LayerSplit::heads)));
+      to.sinks = source.vector(rows({prefix + names.sinks, 1, attention.n_heads, Role::kVector, {}},
+                                    cached(own(&LayerSplit::heads))));
     to.q_norm = norm(names.q_norm, q_size, all);
     to.k_norm = norm(names.k_norm, kv_size, all);
   }

@@ -6,10 +6,10 @@ namespace lariat {
 namespace {
 
 // Divides a checked model among ranks.
-void divide(Model& model, std::optional<WeightFormat> requested, int rank, int ranks) {
-  if (ranks == 1) return;
+void divide(Model& model, std::optional<WeightFormat> requested, const Place& place) {
+  if (place.ranks == 1) return;
   const Tensors* const tensors = model.files.tensors.get();
-  model.split = split_of(model.spec, planned_weights(model.spec, requested, tensors), rank, ranks);
+  model.split = split_of(model.spec, planned_weights(model.spec, requested, tensors), place);
   model.part = part_of(model.spec, model.split);
 }
 
@@ -17,7 +17,7 @@ void divide(Model& model, std::optional<WeightFormat> requested, int rank, int r
 
 Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend,
                  std::optional<WeightFormat> requested, const std::function<void(size_t, size_t)>& progress,
-                 int rank, int ranks) {
+                 const Place& place) {
   Model model;
   model.spec = spec;
   open_tensors(files);
@@ -34,17 +34,17 @@ Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend,
         tensors.find(*coded)->file.string() + ": tensor '" + *coded +
         "' is already quantised, and `quantize` rounds it again; omit `quantize` to run the file unchanged");
   }
-  divide(model, requested, rank, ranks);
-  if (progress && ranks == 1) tensors.populate(names, progress);
+  divide(model, requested, place);
+  if (progress && place.ranks == 1) tensors.populate(names, progress);
   model.weights = load_weights(model.spec, tensors, backend, requested, model.split);
   return model;
 }
 
 Model random_model(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed,
-                   int rank, int ranks) {
+                   const Place& place) {
   Model model;
   model.spec = spec;
-  divide(model, requested, rank, ranks);
+  divide(model, requested, place);
   model.weights = random_weights(spec, backend, requested, seed, model.split);
   return model;
 }

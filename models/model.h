@@ -26,6 +26,7 @@ struct Model {
   Split split;
   std::optional<ModelSpec> part;
   const ModelSpec& own_spec() const { return part ? *part : spec; }
+  const ModelSpec& cache_spec() const { return split.by_sequence ? spec : own_spec(); }
 
   ModelFiles files;  // holds weights used in place
 };
@@ -34,14 +35,14 @@ struct Model {
 // in bf16. f16 weights are used in place and compute in f32: f16 products are no faster on a CPU. A quantised
 // format is computed from floats and multiplies integers (kernels/quant.h). progress(bytes read, total bytes)
 // is called while loading. Throws Error naming the file.
-// rank, ranks: loads the part of one rank of several.
+// place: loads the part of one rank of several.
 Model load_model(ModelFiles files, const ModelSpec& spec, Backend& backend,
                  std::optional<WeightFormat> requested,
-                 const std::function<void(size_t done, size_t total)>& progress = {}, int rank = 0,
-                 int ranks = 1);
+                 const std::function<void(size_t done, size_t total)>& progress = {},
+                 const Place& place = {});
 
 // A model of the spec's shape with reproducible random weights (`lariat bench --random-weights`).
 Model random_model(const ModelSpec& spec, Backend& backend, const WeightFormat& requested, uint64_t seed,
-                   int rank = 0, int ranks = 1);
+                   const Place& place = {});
 
 }  // namespace lariat

@@ -79,13 +79,13 @@ std::optional<LayerSplit> split_layer(const LayerSpec& spec, const LayerWeights&
   return split;
 }
 
-std::optional<Split> try_split(const ModelSpec& spec, const Weights& planned, int rank, int ranks) {
-  Split split{rank, ranks, {}, {}};
-  const auto vocab = divide(spec.vocab_size, 1, ranks);
+std::optional<Split> try_split(const ModelSpec& spec, const Weights& planned, const Place& place) {
+  Split split{place, {}, {}};
+  const auto vocab = divide(spec.vocab_size, 1, place.ranks);
   if (!vocab) return {};
   split.vocab = *vocab;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    const auto layer = split_layer(spec.layers[i], planned.layers[i], ranks);
+    const auto layer = split_layer(spec.layers[i], planned.layers[i], place.ranks);
     if (!layer) return {};
     split.layers.push_back(*layer);
   }
@@ -94,14 +94,14 @@ std::optional<Split> try_split(const ModelSpec& spec, const Weights& planned, in
 
 }  // namespace
 
-Split split_of(const ModelSpec& spec, const Weights& planned, int rank, int ranks) {
-  if (auto split = try_split(spec, planned, rank, ranks)) return *split;
-  int most = ranks - 1;
-  while (most > 1 && !try_split(spec, planned, 0, most)) --most;
+Split split_of(const ModelSpec& spec, const Weights& planned, const Place& place) {
+  if (auto split = try_split(spec, planned, place)) return *split;
+  int most = place.ranks - 1;
+  while (most > 1 && !try_split(spec, planned, {0, most})) --most;
   throw Error(
       fmt::format("{}: heads, inner values and groups of quantized weights cannot be divided among {} "
                   "ranks; start at most {}",
-                  spec.file.string(), ranks, most));
+                  spec.file.string(), place.ranks, most));
 }
 
 ModelSpec part_of(const ModelSpec& spec, const Split& split) {
@@ -114,7 +114,7 @@ ModelSpec part_of(const ModelSpec& spec, const Split& split) {
     part.layers[i].feed_forward.intermediate_size = split.of(own.inner).count;
     part.layers[i].feed_forward.experts.intermediate_size = split.of(own.expert_inner).count;
   }
-  if (!spec.alibi_slopes.empty()) {
+  if (!spec.alibi_slopes.empty() && !split.by_sequence) {
     const auto first = spec.alibi_slopes.begin() + split.of(split.layers[0].heads).first;
     part.alibi_slopes.assign(first, first + split.of(split.layers[0].heads).count);
   }

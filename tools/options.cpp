@@ -124,6 +124,8 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
       .add_option("--prefill-chunk", options.open.prefill_chunk,
                   "prompt tokens per forward pass; 0: all at once")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  command.add_option("--split", options.open.split, "division of the KV cache among processes of mpirun")
+      ->check(CLI::IsMember({"heads", "sequence"}));
   begin_group(command, kOutputOptions);
   command.add_flag("--quiet", options.quiet, "print only errors to stderr");
   begin_group(command, kMainOptions);

@@ -33,9 +33,14 @@ bool has_option(const std::vector<std::string>& words, const std::string& option
 }  // namespace
 
 void check_options_of_ranks(const std::vector<std::string>& words) {
-  for (const char* option : {"--against", "--load-cache", "--save-cache"}) {
-    if (command_ranks != nullptr && has_option(words, option))
-      throw UsageError(std::string(option) + ": not supported on several processes; run without mpirun");
+  if (command_ranks == nullptr) return;
+  if (has_option(words, "--against"))
+    throw UsageError("--against: not supported on several processes; run without mpirun");
+  const auto split = std::ranges::find(words, "--split");
+  if (has_option(words, "--split=sequence") || (words.end() - split > 1 && split[1] == "sequence")) return;
+  for (const char* option : {"--load-cache", "--save-cache"}) {
+    if (has_option(words, option))
+      throw UsageError(std::string(option) + ": heads are divided among processes; add --split sequence");
   }
 }
 

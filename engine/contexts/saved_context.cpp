@@ -8,6 +8,7 @@
 
 #include "engine/contexts/fingerprint.h"
 #include "engine/contexts/saved_context_file.h"
+#include "engine/runtime/ranks.h"
 #include "kernels/error.h"
 #include "models/io/mapped_file.h"
 
@@ -71,10 +72,22 @@ ContextRecord record_of(const Sequence& sequence, std::span<const int32_t> token
           sequence.positions().stretch()};
 }
 
+void refuse_divided_heads(const Session& session) {
+  const Ranks* const ranks = session.options().ranks;
+  if (ranks != nullptr && !ranks->by_sequence())
+    throw UsageError("`split` heads: a page lacks the heads of other processes; use `split` sequence");
+}
+
 // Copies the page of positions from `first` on; a dropped page is zeros.
 void copy_page(Session& session, const KvCache& cache, int64_t first, std::span<std::byte> page) {
-  void* const held = cache.pages()[first / kKvPage];
-  if (held != nullptr) session.backend().copy_out(page.data(), held, page.size());
+  const int64_t index = first / kKvPage;
+  void* const held = cache.pages()[index];
+  Ranks* const ranks = session.options().ranks;
+  if (held != nullptr && (ranks == nullptr || ranks->owns(index))) {
+    session.backend().copy_out(page.data(), held, page.size());
+  } else if (held != nullptr) {
+    ranks->read_page(session.pool(), index, held, page);
+  }
   const int64_t filled = held == nullptr ? 0 : cache.length() - first;
   if (filled < kKvPage) clear_rest(page, session.pool().geometry(), filled);
 }
@@ -83,6 +96,7 @@ void copy_page(Session& session, const KvCache& cache, int64_t first, std::span<
 
 void save_context(Session& session, const Sequence& sequence, std::span<const int32_t> tokens,
                   const std::filesystem::path& file, const std::string& note) {
+  refuse_divided_heads(session);
   const KvCache& cache = sequence.cache();
   if (const int64_t unread = std::ssize(tokens) - cache.length(); unread != 0 && unread != 1)
     throw Error(fmt::format("{}: {} tokens for a cache of {}; pass the cached tokens", file.string(),
@@ -130,6 +144,7 @@ OpenedContext open_context(Session& session, const Sequence& sequence, const std
 }
 
 SavedContext load_context(Session& session, const std::filesystem::path& file, const SequenceOptions& own) {
+  refuse_divided_heads(session);
   Sequence sequence = session.new_sequence(own);
   auto [name, bytes, record] = open_context(session, sequence, file);
   const auto mapped = std::static_pointer_cast<MappedFile>(bytes);
@@ -139,15 +154,20 @@ SavedContext load_context(Session& session, const std::filesystem::path& file, c
   const auto is_zero = [](std::byte byte) { return byte == std::byte{}; };
   for (size_t at = 0; at < record.pages.size(); at += page_bytes) {
     // Dropped pages are zeros; only a position method drops pages.
-    if (!record.identity.method.empty() &&
-        std::ranges::all_of(record.pages.subspan(at, page_bytes), is_zero)) {
+    const std::span<const std::byte> content = record.pages.subspan(at, page_bytes);
+    const int64_t index = std::ssize(contents.pages);
+    Ranks* const ranks = session.options().ranks;
+    if (!record.identity.method.empty() && std::ranges::all_of(content, is_zero)) {
       contents.pages.emplace_back();
+    } else if (ranks != nullptr && !ranks->owns(index)) {
+      contents.pages.push_back(pool.allocate(index));
+      ranks->write_page(pool, index, contents.pages.back()->data(), content);
     } else if (session.backend().traits().host_memory) {
       std::byte* page = mapped->writable_data() + (record.pages.data() - mapped->data()) + at;
       contents.pages.push_back(std::make_shared<KvPool::Page>(pool, page, mapped));
     } else {
-      contents.pages.push_back(pool.allocate());
-      session.backend().copy_in(contents.pages.back()->data(), record.pages.data() + at, page_bytes);
+      contents.pages.push_back(pool.allocate(index));
+      session.backend().copy_in(contents.pages.back()->data(), content.data(), page_bytes);
     }
   }
   session.restore(sequence, std::move(contents), record.placed, record.stretch);

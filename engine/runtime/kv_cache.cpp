@@ -57,8 +57,9 @@ std::vector<KvLayer> KvPool::rotated_layers(bool second_keys) const {
   return layers;
 }
 
-std::shared_ptr<KvPool::Page> KvPool::allocate() {
-  return std::make_shared<Page>(*this, backend_.allocate(geometry_.page_bytes));
+std::shared_ptr<KvPool::Page> KvPool::allocate(int64_t index) {
+  const bool own = ranks_ == nullptr || ranks_->owns(index);
+  return std::make_shared<Page>(*this, backend_.allocate(own ? geometry_.page_bytes : 1));
 }
 
 KvCache::KvCache(KvPool& pool, RopeFrequencies frequencies)
@@ -69,7 +70,7 @@ void KvCache::reserve(int64_t positions) {
   try {
     own_pages(static_cast<size_t>(length_ / kKvPage), std::min(wanted, pages_.size()));
     while (pages_.size() < wanted) {
-      pages_.push_back(pool_->allocate());
+      pages_.push_back(pool_->allocate(std::ssize(pages_)));
       table_.push_back(pages_.back()->data());
     }
   } catch (const Error& e) {
@@ -96,9 +97,12 @@ bool KvCache::has_room(int64_t positions) const {
 void KvCache::own_pages(size_t first, size_t last) {
   for (size_t i = first; i < last; ++i) {
     if (pages_[i].use_count() <= 1) continue;
-    std::shared_ptr<KvPool::Page> copy = pool_->allocate();
-    pool_->backend().copy(copy->data(), pages_[i]->data(), pool_->geometry().page_bytes);
-    if (Ranks* ranks = pool_->ranks()) ranks->copy_page(*pool_, copy->data(), pages_[i]->data());
+    const auto index = static_cast<int64_t>(i);
+    std::shared_ptr<KvPool::Page> copy = pool_->allocate(index);
+    Ranks* const ranks = pool_->ranks();
+    if (ranks == nullptr || ranks->owns(index))
+      pool_->backend().copy(copy->data(), pages_[i]->data(), pool_->geometry().page_bytes);
+    if (ranks != nullptr) ranks->copy_page(*pool_, copy->data(), pages_[i]->data());
     table_[i] = copy->data();
     pages_[i] = std::move(copy);
   }
@@ -143,7 +147,7 @@ void KvCache::restore(Contents contents) {
 namespace {
 
 // Re-rotates first or second keys, on all ranks.
-void rotate(KvPool& pool, std::span<const KeyRotation> rotations, bool second_keys, bool interleaved) {
+void rotate(KvPool& pool, std::vector<KeyRotation>& rotations, bool second_keys, bool interleaved) {
   if (Ranks* ranks = pool.ranks()) ranks->rerotate(pool, rotations, second_keys, interleaved);
   pool.backend().rerotate_keys(rotations, pool.rotated_layers(second_keys), interleaved);
 }

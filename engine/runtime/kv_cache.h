@@ -42,7 +42,9 @@ class KvPool {
     std::shared_ptr<const void> owner_;
     void* data_;
   };
-  std::shared_ptr<Page> allocate();  // throws Error when the backend is out of memory
+  // Page `index` of a sequence; a page of another rank has no memory for keys. Throws Error when the backend
+  // is out of memory.
+  std::shared_ptr<Page> allocate(int64_t index);
 
   const KvGeometry& geometry() const { return geometry_; }
   // Layers that use the sequence's RoPE frequencies, rather than a local RoPE or none. second_keys: as layers

@@ -20,7 +20,9 @@ enum class Call : uint32_t {
   kLogits,
   kRerotate,
   kCopyPage,
-  kFreePage
+  kFreePage,
+  kReadPage,
+  kWritePage
 };
 
 // The first broadcast of a message; a longer message needs a second one.
@@ -154,13 +156,22 @@ SequenceRope get_rope(Reader& from, Kept& kept) {
   return rope;
 }
 
+// Sizes of a gather from one rank.
+std::vector<size_t> parts_of(const Communicator& ranks, int from, size_t bytes) {
+  std::vector<size_t> parts(static_cast<size_t>(ranks.size()));
+  parts[static_cast<size_t>(from)] = bytes;
+  return parts;
+}
+
 // A session of rank 0 on another rank.
 class Follower {
  public:
   Follower(const Model& model, Backend& backend, Communicator& ranks, const Ranks::SessionShape& shape)
       : backend_(backend),
+        ranks_(ranks),
+        by_sequence_(model.split.by_sequence),
         activations_(shape.activations),
-        pool_(model.own_spec(), backend, shape.k_dtype, shape.v_dtype, shape.second_keys),
+        pool_(model.cache_spec(), backend, shape.k_dtype, shape.v_dtype, shape.second_keys),
         decoder_(model.own_spec(), model.weights, model.spec.ropes, pool_.geometry(), backend, shape.chunk,
                  shape.latent_workspace, model.split, &ranks) {}
 
@@ -204,25 +215,43 @@ class Follower {
     backend_.rerotate_keys(rotations, pool_.rotated_layers(second_keys), interleaved);
   }
   void copy_page(Reader& from) {
-    void* const to = own_page(from.get<const void*>());
-    backend_.copy(to, own_page(from.get<const void*>()), pool_.geometry().page_bytes);
+    const auto* const to = from.get<const void*>();
+    const auto page = pages_.find(from.get<const void*>());
+    if (page == pages_.end()) return;  // of another rank
+    backend_.copy(own_page(to), page->second->data(), pool_.geometry().page_bytes);
   }
   void free_page(Reader& from) { pages_.erase(from.get<const void*>()); }
+  void read_page(Reader& from) {
+    const int owner = from.get<int>();
+    void* const page = owner == ranks_.rank() ? own_page(from.get<const void*>()) : nullptr;
+    ranks_.gather(page, parts_of(ranks_, owner, pool_.geometry().page_bytes), nullptr);
+  }
+  void write_page(Reader& from) {
+    std::vector<std::byte> content(pool_.geometry().page_bytes);
+    const bool mine = from.get<int>() == ranks_.rank();
+    ranks_.broadcast(content.data(), content.size());
+    if (mine) backend_.copy_in(own_page(from.get<const void*>()), content.data(), content.size());
+  }
 
  private:
   void* own_page(const void* page) {
     if (page == nullptr) return nullptr;
     std::shared_ptr<KvPool::Page>& own = pages_[page];
-    if (own == nullptr) own = pool_.allocate();
+    if (own == nullptr) own = pool_.allocate(0);
     return own->data();
   }
   std::span<void* const> own_pages(Reader& from, Kept& kept) {
     std::vector<void*> own;
-    for (const void* page : from.get_all<const void*>()) own.push_back(own_page(page));
+    for (const void* page : from.get_all<const void*>()) {
+      const bool mine = !by_sequence_ || std::ssize(own) % ranks_.size() == ranks_.rank();
+      own.push_back(mine ? own_page(page) : nullptr);
+    }
     return kept.keep(std::move(own));
   }
 
   Backend& backend_;
+  Communicator& ranks_;
+  bool by_sequence_;
   int activations_;
   KvPool pool_;
   Decoder decoder_;
@@ -240,8 +269,9 @@ void Ranks::open(const KvPool& session, const SessionShape& shape) {
 
 void Ranks::close(const KvPool& session) { call_of(Call::kClose, session).send(communicator_); }
 
-void Ranks::forward(const KvPool& session, const Step& step, std::span<const std::vector<SequenceRope>> ropes,
+Step Ranks::forward(const KvPool& session, const Step& step, std::span<const std::vector<SequenceRope>> ropes,
                     std::span<const VisibleGroup> visible) {
+  own_.clear();
   Writer message = call_of(Call::kForward, session);
   message.put_all(std::span<const int32_t>(known_tokens(session.backend(), step.tokens)));
   message.put(uint64_t{step.sequences.size()});
@@ -259,14 +289,19 @@ void Ranks::forward(const KvPool& session, const Step& step, std::span<const std
     message.put(uint64_t{group.n_sequences});
   }
   message.send(communicator_);
+  sequences_.assign(step.sequences.begin(), step.sequences.end());
+  for (StepSequence& sequence : sequences_)
+    sequence.pages = own(sequence.pages, sequence.first_position + sequence.n_tokens);
+  return {step.tokens, sequences_};
 }
 
 void Ranks::logits(const KvPool& session, int64_t first, int64_t count) {
   call_of(Call::kLogits, session, first, count).send(communicator_);
 }
 
-void Ranks::rerotate(const KvPool& session, std::span<const KeyRotation> rotations, bool second_keys,
+void Ranks::rerotate(const KvPool& session, std::span<KeyRotation> rotations, bool second_keys,
                      bool interleaved) {
+  own_.clear();
   Writer message = call_of(Call::kRerotate, session, second_keys, interleaved, uint64_t{rotations.size()});
   for (const KeyRotation& rotation : rotations) {
     message.put(rotation.n_positions);
@@ -278,6 +313,7 @@ void Ranks::rerotate(const KvPool& session, std::span<const KeyRotation> rotatio
     message.put_all(rotation.axes);
   }
   message.send(communicator_);
+  for (KeyRotation& keys : rotations) keys.pages = own(keys.pages, keys.n_positions);
 }
 
 Saturation Ranks::saturated() {
@@ -291,6 +327,25 @@ void Ranks::copy_page(const KvPool& session, const void* to, const void* from) {
 
 void Ranks::free_page(const KvPool& session, const void* page) {
   call_of(Call::kFreePage, session, page).send(communicator_);
+}
+
+void* const* Ranks::own(void* const* pages, int64_t positions) {
+  if (!by_sequence_) return pages;
+  std::vector<void*>& own = own_.emplace_back();
+  for (void* const page : pages_of(pages, positions)) own.push_back(owns(std::ssize(own)) ? page : nullptr);
+  return own.data();
+}
+
+void Ranks::read_page(const KvPool& session, int64_t index, const void* page, std::span<std::byte> to) {
+  const int owner = owner_of(index);
+  call_of(Call::kReadPage, session, owner, page).send(communicator_);
+  communicator_.gather(nullptr, parts_of(communicator_, owner, to.size()), to.data());
+}
+
+void Ranks::write_page(const KvPool& session, int64_t index, const void* page,
+                       std::span<const std::byte> from) {
+  call_of(Call::kWritePage, session, owner_of(index), page).send(communicator_);
+  communicator_.broadcast(const_cast<std::byte*>(from.data()), from.size());  // sends
 }
 
 void follow(Communicator& communicator, const Model& model, Backend& backend) {
@@ -326,6 +381,12 @@ void follow(Communicator& communicator, const Model& model, Backend& backend) {
         break;
       case Call::kFreePage:
         if (session) session->free_page(message);
+        break;
+      case Call::kReadPage:
+        session->read_page(message);
+        break;
+      case Call::kWritePage:
+        session->write_page(message);
         break;
       default:
         break;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <list>
 #include <span>
 #include <vector>
 
@@ -17,12 +18,15 @@ namespace lariat {
 // rank 0.
 class Ranks {
  public:
-  explicit Ranks(Communicator& communicator) : communicator_(communicator) {}
+  Ranks(Communicator& communicator, bool by_sequence)
+      : communicator_(communicator), by_sequence_(by_sequence) {}
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
   ~Ranks();  // ends follow() on the other ranks
 
   Communicator& communicator() const { return communicator_; }
+  bool by_sequence() const { return by_sequence_; }              // Place::by_sequence
+  bool owns(int64_t page) const { return owner_of(page) == 0; }  // of rank 0
 
   struct SessionShape {
     DType k_dtype, v_dtype;
@@ -32,18 +36,31 @@ class Ranks {
   };
   void open(const KvPool& session, const SessionShape& shape);
   void close(const KvPool& session);
-  void forward(const KvPool& session, const Step& step, std::span<const std::vector<SequenceRope>> ropes,
+  // Returns rank 0's step, valid until the next call: pages of other ranks are null.
+  Step forward(const KvPool& session, const Step& step, std::span<const std::vector<SequenceRope>> ropes,
                std::span<const VisibleGroup> visible);
   // Rows [first, first + count) of the last forward's states.
   void logits(const KvPool& session, int64_t first, int64_t count);
-  void rerotate(const KvPool& session, std::span<const KeyRotation> rotations, bool second_keys,
-                bool interleaved);
+  // Then clears pages of other ranks.
+  void rerotate(const KvPool& session, std::span<KeyRotation> rotations, bool second_keys, bool interleaved);
   Saturation saturated();  // sum of the other ranks
   void copy_page(const KvPool& session, const void* to, const void* from);
   void free_page(const KvPool& session, const void* page);
+  // Copies page `index` of a sequence from and to the rank that owns it.
+  void read_page(const KvPool& session, int64_t index, const void* page, std::span<std::byte> to);
+  void write_page(const KvPool& session, int64_t index, const void* page, std::span<const std::byte> from);
 
  private:
+  int owner_of(int64_t page) const {
+    return by_sequence_ ? static_cast<int>(page % communicator_.size()) : 0;
+  }
+
+  void* const* own(void* const* pages, int64_t positions);
+
   Communicator& communicator_;
+  bool by_sequence_;
+  std::list<std::vector<void*>> own_;  // page tables with null for the pages of other ranks
+  std::vector<StepSequence> sequences_;
 };
 
 // Repeats rank 0's calls until its Ranks is destroyed. Exceptions of the calls pass through.

@@ -28,7 +28,7 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       backend_(backend),
       options_(options),
       ropes_(stretched(model.spec.ropes, options.rope)),
-      pool_(model.own_spec(), backend, options.k_dtype, options.v_dtype,
+      pool_(model.cache_spec(), backend, options.k_dtype, options.v_dtype,
             second_keys_of(options.positions.ranges) > 0, options.ranks),
       decoder_(model.own_spec(), model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
                options.latent_workspace, model.split,
@@ -81,7 +81,6 @@ Sequence Session::fork(const Sequence& other, int64_t length) {
 
 void Session::restore(Sequence& sequence, KvCache::Contents contents, std::span<const int32_t> mrope,
                       double stretch) {
-  refuse_ranks("saved contexts are");
   sequence.cache_.restore(std::move(contents));
   sequence.positions_.restore(mrope, stretch);
   Sequence* const one = &sequence;
@@ -90,7 +89,7 @@ void Session::restore(Sequence& sequence, KvCache::Contents contents, std::span<
 }
 
 void Session::extend(Sequence& sequence, int64_t n, const std::function<void(KvCache& cache)>& write) {
-  refuse_ranks("saved contexts are");
+  refuse_ranks("joined contexts are");
   const int64_t length = sequence.length() + n;
   check_length(options_, length);
   Sequence* const one = &sequence;
@@ -210,8 +209,8 @@ Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piec
               of.tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
   }
   const Matrix hidden = step_.run([&](const Step& step, auto ropes, auto visible) {
-    if (options_.ranks != nullptr) options_.ranks->forward(pool_, step, ropes, visible);
-    return decoder_.forward(step, ropes, visible);
+    const Step own = options_.ranks != nullptr ? options_.ranks->forward(pool_, step, ropes, visible) : step;
+    return decoder_.forward(own, ropes, visible);
   });
   for (const auto& [prompt, first, n] : pieces) prompts[prompt].sequence->cache_.advance(n);
   return hidden;

@@ -161,12 +161,19 @@ void write_rows(const Call& call, const Share* parts) {
   for (int64_t row = 0; row < parts->task.rows; ++row) {
     float max = -kInf, sum = 0.0F;
     for (int64_t p = 0; p < n_parts; ++p) max = std::max(max, parts[p].task.max[row]);
+    const float common = max == -kInf ? 0.0F : max;  // without keys
     const auto factor = [&](int64_t p) {
-      return n_parts == 1 ? 1.0F : std::exp(parts[p].task.max[row] - max);
+      return n_parts == 1 ? 1.0F : std::exp(parts[p].task.max[row] - common);
     };
     for (int64_t p = 0; p < n_parts; ++p) sum += factor(p) * parts[p].task.sum[row];
-    float* out = call.out.f32(parts->first_row + row / call.group) + head_of(call, *parts, row) * value_dim;
+    const int64_t token = parts->first_row + row / call.group, head = head_of(call, *parts, row);
+    float* out = call.out.f32(token) + head * value_dim;
     std::fill(out, out + value_dim, 0.0F);
+    if (const Matrix& state = call.params.state) {
+      state.f32(token)[head] = max;
+      state.f32(token)[call.params.n_heads + head] = sum;
+      if (sum == 0.0F) continue;
+    }
     for (int64_t p = 0; p < n_parts; ++p) {
       HWY_DYNAMIC_DISPATCH(AddScaled)
       (out, parts[p].task.acc + row * call.stride, factor(p) / sum, static_cast<size_t>(value_dim));

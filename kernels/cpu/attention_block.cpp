@@ -116,6 +116,7 @@ void Block(const AttentionTask& task) {
   const int64_t end = std::min(task.last_key, task.end(task.rows - 1));
   int64_t first_row = 0, last_row = 0;
   for (int64_t base = begin / kAttentionKeys * kAttentionKeys; base < end; base += kAttentionKeys) {
+    if (!task.has_page(base)) continue;
     const WideBlock block{keys, values, base, std::max(begin - base, int64_t{0}),
                           std::min(end - base, kAttentionKeys)};
     const Stored stored = StoredAt(task, base);

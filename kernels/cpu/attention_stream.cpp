@@ -190,6 +190,7 @@ void Stream(const AttentionTask& task) {
   const int64_t begin = std::max(task.first_key, task.begin(0));
   const int64_t end = std::min(task.last_key, task.end(task.rows - 1));
   for (int64_t base = begin / kAttentionKeys * kAttentionKeys; base < end; base += kAttentionKeys) {
+    if (!task.has_page(base)) continue;
     Stored stored = StoredAt(task, base);
     Span span{base, std::max(begin - base, int64_t{0}), std::min(end - base, kAttentionKeys), head_dim};
     float* k = task.scratch;
@@ -204,7 +205,7 @@ void Stream(const AttentionTask& task) {
       stored = {stored.k, v, stored.k_dtype, DType::kF32, nullptr};
     }
     Ahead ahead;
-    if (base + kAttentionKeys < end) {
+    if (base + kAttentionKeys < end && task.has_page(base + kAttentionKeys)) {
       const Stored next = StoredAt(task, base + kAttentionKeys);
       ahead = {static_cast<const char*>(next.k), static_cast<const char*>(next.v),
                head_dim * static_cast<int64_t>(size_of(next.k_dtype)),

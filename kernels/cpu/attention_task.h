@@ -30,6 +30,7 @@ struct AttentionTask {
   int64_t value_stride = 0;             // likewise for the used numbers of V[j]
   float* scratch = nullptr;             // private to the task's thread
 
+  bool has_page(int64_t key) const { return pages[key / kKvPage] != nullptr; }
   int64_t position(int64_t row) const { return first_position + row / group; }
   // Positions that a row may see.
   int64_t begin(int64_t row) const { return first_seen.at(position(row)); }

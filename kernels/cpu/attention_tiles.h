@@ -163,6 +163,7 @@ void attention_tiles(const AttentionTask& task) {
   const int64_t end = std::min(task.last_key, task.end(task.rows - 1));
   int64_t first = 0, last = 0;  // rows that see a page
   for (int64_t base = task.first_key; base < end; base += kTiledKeys) {
+    if (!task.has_page(base)) continue;
     pack_page(task, base, memory);
     while (first < task.rows && task.end(first) <= base) first += task.group;
     while (last < task.rows && task.begin(last) < base + kTiledKeys) last += task.group;

@@ -70,8 +70,9 @@ Saturation QkvToken(const Matrix& q, const Matrix& k, const Matrix& v, const Qkv
   const auto q_cols = static_cast<size_t>(q.cols), kv_cols = static_cast<size_t>(k.cols);
   void* const page = pages[position / kKvPage];
   if (q) Prepare(q.f32(row), q_cols, head_dim, epilogue.q_bias, epilogue.q_norm, epilogue);
-  Prepare(k.f32(row), kv_cols, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue);
   Saturation saturated;
+  if (page == nullptr) return saturated;
+  Prepare(k.f32(row), kv_cols, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue);
   saturated.keys =
       StoreHeads(k.f32(row), rope.cos.f32(row), rope.sin.f32(row), static_cast<size_t>(rope.rotary_dim / 2),
                  rope.interleaved, layer, layer.keys(page), layer.k_dtype, position);

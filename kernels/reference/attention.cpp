@@ -25,17 +25,22 @@ std::vector<double> rotated_query(const Matrix& q, int64_t token, int64_t head, 
   return query;
 }
 
-void softmax(std::vector<double>& scores) {
-  const double largest = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
-  for (double& score : scores) sum += score = std::exp(score - largest);
-  for (double& score : scores) score /= sum;
+struct Softmax {
+  double largest = -INFINITY, sum = 0;
+};
+
+Softmax softmax(std::vector<double>& scores) {
+  Softmax of;
+  for (const double score : scores) of.largest = std::max(of.largest, score);
+  for (double& score : scores) of.sum += score = std::exp(score - of.largest);
+  for (double& score : scores) score /= of.sum;
+  return of;
 }
 
 // Token i of its sequence is row `row` of the step.
-void attend(const Matrix& q, int64_t row, const StepSequence& sequence, int64_t i,
-            std::span<const KeyRange> ranges, const KvLayer& layer, int64_t head,
-            const AttentionParams& params, std::span<double> out) {
+Softmax attend(const Matrix& q, int64_t row, const StepSequence& sequence, int64_t i,
+               std::span<const KeyRange> ranges, const KvLayer& layer, int64_t head,
+               const AttentionParams& params, std::span<double> out) {
   const int64_t kv_head = head / (params.n_heads / layer.n_kv_heads);
   const double slope = params.slopes ? reference::get(params.slopes, 0, head) : 0.0;
   const int64_t position = sequence.first_position + i, head_dim = layer.head_dim;
@@ -45,6 +50,7 @@ void attend(const Matrix& q, int64_t row, const StepSequence& sequence, int64_t 
   for (const KeyRange& range : ranges) {
     const std::vector<double> query = rotated_query(q, row, head, head_dim, range.rope);
     for (int64_t j = range.begin.at(position); j < range.end.at(position); ++j) {
+      if (sequence.pages[j / kKvPage] == nullptr) continue;
       const KvLayer& read = range.second ? second : layer;
       const void* keys = read.keys(sequence.pages[j / kKvPage]);
       double score = 0;
@@ -59,7 +65,7 @@ void attend(const Matrix& q, int64_t row, const StepSequence& sequence, int64_t 
     }
   }
   if (params.sinks) weights.push_back(reference::get(params.sinks, 0, head));
-  softmax(weights);
+  const Softmax state = softmax(weights);
   for (size_t d = 0; d < out.size(); ++d) {
     out[d] = 0;
     for (size_t w = 0; w < seen.size(); ++w) {
@@ -67,6 +73,7 @@ void attend(const Matrix& q, int64_t row, const StepSequence& sequence, int64_t 
       out[d] += weights[w] * load_value(layer, values, kv_head, seen[w], static_cast<int64_t>(d));
     }
   }
+  return state;
 }
 
 }  // namespace
@@ -79,7 +86,11 @@ void ReferenceBackend::attention(const Step& step, const Matrix& q, std::span<co
   for (const StepSequence& sequence : step.sequences) {
     for (int64_t i = 0; i < sequence.n_tokens; ++i, ++row) {
       for (int64_t head = 0; head < params.n_heads; ++head) {
-        attend(q, row, sequence, i, ranges, layer, head, params, sums);
+        const Softmax state = attend(q, row, sequence, i, ranges, layer, head, params, sums);
+        if (params.state) {
+          reference::put(params.state, row, head, state.largest);
+          reference::put(params.state, row, params.n_heads + head, state.sum);
+        }
         for (int64_t d = 0; d < value_dim; ++d) {
           reference::put(out, row, head * value_dim + d, sums[static_cast<size_t>(d)]);
         }

@@ -38,6 +38,7 @@ void ReferenceBackend::qkv_to_cache(const Step& step, const Matrix& q, const Mat
       }
       const int64_t position = sequence.first_position + i;
       void* page = sequence.pages[position / kKvPage];
+      if (page == nullptr) continue;
       for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
         const auto store = [&](const RopeTable& by, void* keys) {
           auto key = prepared_head(k, row, head, head_dim, epilogue.k_bias, epilogue.k_norm, epilogue);

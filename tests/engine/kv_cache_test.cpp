@@ -43,7 +43,7 @@ TEST_F(KvCaches, WithoutKeysAreConsistent) {
 TEST_F(KvCaches, RestoreReplacesEverything) {
   KvCache cache = filled(10);
   change_frequencies(cache, false);
-  const auto page = pool_.allocate();
+  const auto page = pool_.allocate(0);
   cache.restore({{page}, 5, before_});
   EXPECT_EQ(cache.pages()[0], page->data());
   EXPECT_EQ(cache.length(), 5);

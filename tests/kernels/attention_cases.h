@@ -235,8 +235,10 @@ struct AttentionData {
 
 // A chunk sees the cache up to its end. Output rows of a multiple of 8 elements are 16-byte aligned for
 // tensor cores.
+// log_sums: keeps every third page only; receives the log of each head's sum of exp(score), 0 of a sum of 0.
 inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c,
-                                        const std::vector<int64_t>& chunks, DType out_dtype = DType::kF32) {
+                                        const std::vector<int64_t>& chunks, DType out_dtype = DType::kF32,
+                                        std::vector<float>* log_sums = nullptr) {
   const AttentionData data(c);
   KvGeometry geometry;
   if (c.latent) {
@@ -256,8 +258,9 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   const int64_t cols = c.n_heads * c.head_dim;
   const int64_t out_cols = c.value_dim > 0 ? c.n_heads * c.value_dim : cols;
   const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, out_cols, 8, out_dtype);
-  const AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.softcap,
-                               c.alibi ? slopes.view() : Matrix(), c.sinks ? sinks.view() : Matrix()};
+  const Tensor state(backend, c.n, 2 * c.n_heads);
+  AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.softcap,
+                         c.alibi ? slopes.view() : Matrix(), c.sinks ? sinks.view() : Matrix()};
   int64_t done = 0;
   for (int64_t chunk : chunks) {
     const int64_t first = c.first_position + done;
@@ -270,10 +273,21 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
       if (!c.edges.empty()) ranges.back().begin = c.edges[i], ranges.back().end = c.edges[i + 1];
       ranges.back().second = c.second && i % 4 == 2;
     }
-    const StepSequence step = cache.sequence(first, chunk);
+    StepSequence step = cache.sequence(first, chunk);
+    std::vector<void*> pages(step.pages, step.pages + ceil_div(first + chunk, kKvPage));
+    if (log_sums != nullptr) {
+      for (size_t i = 0; i < pages.size(); ++i) pages[i] = i % 3 == 0 ? pages[i] : nullptr;
+      step.pages = pages.data();
+      params.state = state.view().row_range(done, chunk);
+    }
     backend.attention({.sequences = {&step, 1}}, q.view().row_range(done, chunk), ranges, cache.layer(),
                       params, out.view().row_range(done, chunk));
     done += chunk;
+  }
+  const std::vector<float> states = state.values();
+  for (int64_t i = 0; log_sums != nullptr && i < c.n * c.n_heads; ++i) {
+    const float* of = &states[static_cast<size_t>(i / c.n_heads * 2 * c.n_heads + i % c.n_heads)];
+    log_sums->push_back(of[c.n_heads] == 0.0F ? 0.0F : of[0] + std::log(of[c.n_heads]));
   }
   return out.values();
 }

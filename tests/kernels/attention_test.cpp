@@ -14,6 +14,13 @@ std::vector<int64_t> few_at_a_time(int64_t n) {
 using Attention = CpuOp<AttentionCase>;
 TEST_P(Attention, MatchesReference) { check_attention(cpu_, reference_, param(), cpu_attention_tolerance); }
 TEST_P(Attention, SplitDoesNotMatter) { check_attention_chunks(cpu_, param(), cpu_attention_tolerance); }
+TEST_P(Attention, PagesOfOtherProcessesAreInvisible) {
+  std::vector<float> sums, expected_sums;
+  expect_close(run_attention(cpu_, param(), {param().n}, DType::kF32, &sums),
+               run_attention(reference_, param(), {param().n}, DType::kF32, &expected_sums),
+               cpu_attention_tolerance(param()), 0, "attention over some pages");
+  expect_close(sums, expected_sums, cpu_attention_tolerance(param()), 1e-5, "sums");
+}
 LARIAT_ON_CPU(Attention, attention_cases());
 
 // One kernel sums a row in one order, whatever the other rows. One thread: several would split the positions

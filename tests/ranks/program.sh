@@ -19,9 +19,15 @@ same() {
   two "$@" || say "exit code $? of $*"
   cmp -s "$work/one" "$work/out" || say "other output of $*"
 }
-same generate --model "$demo" --prompt "Once upon a time" -n 700 --temperature 0 --dtype f32 --kv-dtype f32 \
-  --rope-scaling dynamic-yarn --quiet
-same passkey --model "$demo" --lengths 600 --trials 1 --position-method dca --dtype f32 --kv-dtype f32 --quiet
+f32=(--model "$demo" --dtype f32 --kv-dtype f32 --quiet)
+for split in heads sequence; do
+  same generate "${f32[@]}" --prompt "Once upon a time" -n 700 --temperature 0 --rope-scaling dynamic-yarn --split $split
+  same passkey "${f32[@]}" --lengths 600 --trials 1 --position-method dca --split $split
+done
+text=(perplexity "${f32[@]}" --file "$demo/heldout.txt" --max-tokens 700 --rope-scaling dynamic-yarn)
+two "${text[@]}" --save-cache "$work/context" --split sequence || say "--save-cache: $(cat "$work/err")"
+same "${text[@]}" --load-cache "$work/context" --split sequence
+two "${text[@]}" --load-cache "$work/context" && say "--load-cache of heads"
 
 # Rank 1 has another folder: refused by all ranks, with the rank's number.
 refused() {
