@@ -58,7 +58,8 @@ void quant_dot_avx2(const QuantTask& task);    // requires has_avx2()
 void quant_dot_vnni(const QuantTask& task);    // requires has_avx512_vnni()
 void quant_dot_floats(const QuantTask& task);  // for float codes, any processor
 
-// Kernels of few rows read weights of Grouping::bits; others read tiles that are widened in L2.
+// Weights with Grouping::bits: with reads_planes(), products of up to kFewQuantRows rows unpack the planes in
+// registers. Other products read tiles from L2, where widen_tiles() stored them in all bits of the DType.
 bool reads_planes();
 void widen_tiles(const Matrix& from, int64_t first_tile, const Matrix& to);
 size_t widened_bytes(const Matrix& w);  // per thread

@@ -201,8 +201,7 @@ struct Blocks {
 
   WeightFormat form() const {
     const uint16_t block = scales == ScaleType::kNested ? 256 : 64;
-    const auto own = static_cast<uint8_t>(bits % 4 == 0 ? 0 : bits);
-    return {bits > 4 ? DType::kQ8 : DType::kQ4, {code, scales, minimum, size, block, own}};
+    return {bits > 4 ? DType::kQ8 : DType::kQ4, {code, scales, minimum, size, block, own_bits(bits)}};
   }
 };
 

@@ -100,9 +100,14 @@ inline HostWeight random_codes(const WeightFormat& form, int64_t rows, int64_t c
           }};
 }
 
+// Format in which the backend holds weights of `form`.
+inline WeightFormat form_on(const Backend& backend, const WeightFormat& form) {
+  return backend.traits().planes ? form : form.widened();
+}
+
 // widen: in all bits of the DType.
 inline Loaded load_codes(Backend& backend, const HostWeight& from, bool widen = false) {
-  const WeightFormat own = from.m.form(), form = widen || !backend.traits().planes ? own.widened() : own;
+  const WeightFormat form = widen ? from.m.form().widened() : form_on(backend, from.m.form());
   LoadedWeight loaded = backend.load_weight({&from, 1}, {&form, 1}, DType::kF32);
   return {loaded.weight.blocks[0].w, std::move(loaded.memory)};
 }
