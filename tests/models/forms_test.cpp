@@ -36,7 +36,7 @@ TEST(Forms, ValuesKeepTheirStoredWidth) {
                       {"compressed_tensors", "self_attn.o_proj", form(kQ8, Code::kLinear, kF32, true, 128)},
                       {"pack_quantized", "self_attn.q_proj", form(kQ4, Code::kLinear, kBF16, false, 32)},
                       {"pack_quantized", "self_attn.k_proj", form(kQ4, Code::kLinear, kF32, true, 128)},
-                      {"pack_quantized", "mlp.gate_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
+                      {"pack_quantized", "mlp.gate_proj", form(kQ4, Code::kLinear, kF16, false, 32, 2)},
                       {"gptq", "self_attn.q_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
                       {"gptq", "self_attn.k_proj", form(kQ4, Code::kLinear, kF32, true, 32)},
                       {"gptq", "self_attn.v_proj", form(kQ8, Code::kLinear, kF16, false, 32)},
