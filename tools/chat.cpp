@@ -146,6 +146,7 @@ void run(ChatCommand& command) {
   begin_context(command.writing.load_cache.file, save_to, command.common.quiet);
   Engine engine = open_engine(command.common, Reads::kChat);
   choose_sampling(command.writing, engine.model.spec.generation, command.common);
+  const auto draft = open_draft(command.writing, command.common, engine);
   // Without --ctx, the model and its scaling limit a conversation.
   if (engine.session_options.max_ctx == 0)
     engine.session_options.max_ctx = reach_of(*engine.session_options.rope).value_or(0);

@@ -244,6 +244,7 @@ void run(GenerateCommand& command) {
   if (command.prompt || command.prompt_file) text = prompt_text(command);
   const Engine engine = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
   choose_sampling(command.writing, engine.model.spec.generation, command.common);
+  const auto draft = open_draft(command.writing, command.common, engine);
   GenerateOptions& options = command.writing.generate;
   if (!command.ignore_eos) options.eos_ids = engine.eos_ids();
   options.interrupted = &interrupted();

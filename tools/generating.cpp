@@ -52,6 +52,7 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
   if (!most.empty()) length->default_str(most);
   command.add_option("--lookup", options.generate.lookup, "prompt lookup decoding: guesses per step; 0: off")
       ->check(CLI::Range(int64_t{0}, Lookup::kMostGuesses));
+  command.add_option("--draft", options.draft, "smaller model that makes the guesses")->type_name("DIR");
   command.add_option("--system", options.system, "system message");
   command.add_option("--stop", options.stop, "stop at this text (repeatable, not printed)")
       ->check(CLI::Validator(
@@ -66,6 +67,28 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
   begin_group(command, kSamplingOptions);
   add_sampling_options(command, options.sampling);
   begin_group(command, kMainOptions);
+}
+
+std::unique_ptr<DraftModel> open_draft(WritingOptions& options, const CommonOptions& common,
+                                       const Engine& engine) {
+  if (options.draft.empty()) return nullptr;
+  if (engine.options.ranks != nullptr)
+    throw UsageError("--draft: not supported on several processes; remove it");
+  OpenOptions open;
+  open.device = common.open.device;
+  open.threads = common.open.threads;
+  std::unique_ptr<DraftModel> draft(new DraftModel{Engine::open(options.draft, open)});
+  const Tokenizer &tokens = *engine.tokenizer, &of_draft = *draft->engine.tokenizer;
+  for (int64_t id = 0; id < std::max(tokens.vocab_size(), of_draft.vocab_size()); ++id) {
+    const auto token = static_cast<int32_t>(id);
+    if (tokens.id_to_token(token) != of_draft.id_to_token(token))
+      throw Error(fmt::format("{}: token {} is \"{}\", and \"{}\" in {}; use a draft with the same tokenizer",
+                              options.draft.string(), id, of_draft.id_to_token(token),
+                              tokens.id_to_token(token), common.model.string()));
+  }
+  if (options.generate.lookup == 0) options.generate.lookup = Lookup::kMostGuesses;
+  options.generate.draft = &draft->session;
+  return draft;
 }
 
 void choose_sampling(WritingOptions& options, const GenerationDefaults& model, const CommonOptions& common) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,19 @@ struct WritingOptions : AnswerOptions {
   std::string system;
   std::filesystem::path save_cache;
   ContextOptions load_cache;
+  std::filesystem::path draft;
 };
 
 // `most`: text of the default length; "": the number.
 void add_writing_options(CLI::App& command, WritingOptions& options, const std::string& most = "");
+
+struct DraftModel {
+  Engine engine;
+  Session session = engine.session();
+};
+// Opens the model of --draft for options.generate; null without one.
+std::unique_ptr<DraftModel> open_draft(WritingOptions& options, const CommonOptions& common,
+                                       const Engine& engine);
 
 // Warns about the checkpoint and about ignored options.
 void choose_sampling(WritingOptions& options, const GenerationDefaults& model, const CommonOptions& common);

@@ -18,6 +18,7 @@ struct GenerateOptions {
   SamplerOptions sampler{};
   std::optional<int64_t> logprobs{};  // number of top tokens; unset: no logprobs
   int64_t lookup = 0;                 // most guesses per step, up to Lookup::kMostGuesses; 0: off
+  Session* draft = nullptr;           // of a smaller model, which guesses up to `lookup` tokens; null: none
   bool allow_non_finite = false;      // sample some token even if no logit is finite
   const std::atomic<bool>* interrupted = nullptr;  // checked after every chunk and token (Ctrl-C)
 };

@@ -67,7 +67,14 @@ void RunningText::accept(Session& session, int32_t drawn) {
 void RunningText::guess(const Session& session, int64_t most) {
   if (request.options.lookup == 0) return;
   most = std::min({most, request.options.lookup, wanted - std::ssize(result.tokens) - 1});
-  guesses = lookup.guess(request.tokens, most, row_cost(session, std::ssize(request.tokens)));
+  const double cost = row_cost(session, std::ssize(request.tokens));
+  if (request.options.draft != nullptr) {
+    if (!draft) draft.emplace(*request.options.draft);
+    guesses = draft->guess(request.tokens, most, cost, session.model().spec.vocab_size,
+                           session.model().weights.token_bytes);
+  } else {
+    guesses = lookup.guess(request.tokens, most, cost);
+  }
   const auto fits = [&] { return session.can_take_back({&request.sequence, 1}, 1 + std::ssize(guesses)); };
   while (!guesses.empty() && !fits()) guesses.pop_back();
   result.proposed += std::ssize(guesses);

@@ -2,6 +2,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/runtime/draft.h"
 #include "engine/runtime/lookup.h"
 #include "engine/runtime/request.h"
 #include "engine/stopwatch.h"
@@ -25,6 +26,7 @@ struct RunningText {
   int64_t prompt_tokens, expected = 0, wanted;
   Sampler sampler;
   Lookup lookup{};
+  std::optional<Draft> draft{};
   std::vector<int32_t> guesses{};      // tokens after the last drawn one
   int64_t kept = 0;                    // sequence length without rejected guesses and steps ahead
   std::optional<Logprobs> logprobs{};  // last logits, if requested

@@ -168,5 +168,32 @@ TEST(Lookup, OfABatchIsThatOfSeparateRuns) {
   }
 }
 
+// A quantized copy guesses for three texts at a time, with another scale.
+TEST(Draft, LeavesWhatPlainDecodingLeaves) {
+  CpuBackend cpu(2), cpu_of_draft(1);
+  const Model model = load_model(demo_dir(), load_config(demo_dir()), cpu, DType::kF32),
+              small = load_model(demo_dir(), load_config(demo_dir()), cpu_of_draft, DType::kQ4);
+  Session session(model, cpu, {}), draft(small, cpu_of_draft, scaled_session(small, "dynamic-yarn", 4.0));
+  const auto run = [&](Session* by) {
+    std::vector<Generation> texts(3);
+    Scheduler scheduler(session);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      GenerateOptions generating{.max_new_tokens = 150, .lookup = by != nullptr ? 7 : 0, .draft = by};
+      if (i == 1) generating.sampler = {{.temperature = 0.7F}, 1.0F, i};
+      scheduler.add({.tokens = some_tokens(30 + i, model.spec.vocab_size),
+                     .options = generating,
+                     .on_end = [&texts, i](Generation text) { texts[i] = std::move(text); }});
+    }
+    scheduler.run();
+    return texts;
+  };
+  const std::vector<Generation> expected = run(nullptr), actual = run(&draft);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_EQ(actual[i].tokens, expected[i].tokens) << i;
+    EXPECT_GT(actual[i].accepted, 30) << i;
+    EXPECT_LE(actual[i].accepted, actual[i].proposed);
+  }
+}
+
 }  // namespace
 }  // namespace lariat::test
