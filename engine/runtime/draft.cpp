@@ -17,7 +17,8 @@ struct Guess {
 Guess likeliest(std::span<const float> logits) {
   const auto largest = std::ranges::max_element(logits);
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - static_cast<double>(*largest));
+  for (const float logit : logits)
+    sum += std::exp(static_cast<double>(logit) - static_cast<double>(*largest));
   return {static_cast<int32_t>(largest - logits.begin()), 1 / sum};
 }
 

@@ -7,7 +7,8 @@
 
 namespace lariat {
 
-// Guesses the next tokens of one text by a smaller model (speculative decoding, arXiv 2211.17192, 2302.01318).
+// Guesses the next tokens of one text by a smaller model (speculative decoding, arXiv 2211.17192,
+// 2302.01318).
 class Draft {
  public:
   // session: of the smaller model; must outlive the draft.

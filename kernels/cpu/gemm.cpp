@@ -12,9 +12,9 @@
 namespace lariat::cpu {
 namespace {
 
-// L2 budget of one core (half of the usual 1 MiB): a panel of x over a block of columns, and a block of w.
+// L2 budget of one core (of the usual 1 MiB): a panel of x over a block of columns, and a block of w.
 constexpr int64_t kPanelBytes = 192 << 10;
-constexpr int64_t kWeightBytes = 320 << 10;
+constexpr int64_t kWeightBytes = 400 << 10;
 constexpr int64_t kMaxRows = 1024;  // rows of x at a time: bounds the packed copy
 
 // Partition of the products of one x: `columns` of x and w, and `w_rows` rows of w at a time.

@@ -24,7 +24,7 @@ namespace lariat::cpu {
 
 struct GemmKernel {
   int64_t panel;   // rows of x per packed panel
-  int64_t w_rows;  // rows of w per register tile; blocks of w are multiples
+  int64_t w_rows;  // blocks of w are multiples of it
   DType dtype;     // of packed x and of w
   // Packs columns of at most `panel` rows of x; `round`: rounds to bf16 first.
   void (*pack)(const Matrix& x, bool round, void* packed);
@@ -35,27 +35,12 @@ struct GemmKernel {
 const GemmKernel& gemm_f32_kernel();   // any processor
 const GemmKernel& gemm_bf16_kernel();  // requires has_avx512_bf16()
 
-// Stores (or adds) a register tile, transposed: tile[o * tile_stride + t] -> out[t * out_stride + o].
-inline void store_transposed(const float* __restrict tile, int64_t tile_stride, int64_t x_rows,
-                             int64_t w_rows, bool accumulate, float* __restrict out, int64_t out_stride) {
-  for (int64_t t = 0; t < x_rows; ++t) {
-    float* to = out + t * out_stride;
-    if (accumulate) {
-      for (int64_t o = 0; o < w_rows; ++o) to[o] += tile[o * tile_stride + t];
-    } else {
-      for (int64_t o = 0; o < w_rows; ++o) to[o] = tile[o * tile_stride + t];
-    }
-  }
-}
-
-// Calls multiply(height, rows of w, their columns of out) for all register tiles.
+// Calls multiply(height, first row) for all register tiles of rows of w.
 template <int... kHeights, class Multiply>
-void for_row_tiles(const Matrix& w, const Matrix& out, const Multiply& multiply) {
+void for_row_tiles(int64_t w_rows, const Multiply& multiply) {
   int64_t o = 0;
   const auto tiles = [&]<int kRows>(std::integral_constant<int, kRows> height) {
-    for (; o + kRows <= w.rows; o += kRows) {
-      multiply(height, w.row_range(o, kRows), out.column_range(o, kRows));
-    }
+    for (; o + kRows <= w_rows; o += kRows) multiply(height, o);
   };
   (tiles(std::integral_constant<int, kHeights>()), ...);
 }

@@ -73,13 +73,21 @@ LARIAT_AVX512_BF16 void multiply_tile(const char* packed, const Matrix& w, bool 
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) _mm512_store_ps(tile[r] + v * kLanes, sum[r][v]);
   }
-  store_transposed(tile[0], kVectors * kLanes, out.rows, kRows, accumulate, out.f32(), out.stride);
+  for (int64_t t = 0; t < out.rows; ++t) {
+    float* to = out.f32(t);
+    if (accumulate) {
+      for (int64_t o = 0; o < kRows; ++o) to[o] += tile[o][t];
+    } else {
+      for (int64_t o = 0; o < kRows; ++o) to[o] = tile[o][t];
+    }
+  }
 }
 
 void multiply(const void* packed, const Matrix& w, bool accumulate, const Matrix& out) {
   with_count<2>(panel_width(out.rows) / kLanes, [&](auto vectors) {
-    for_row_tiles<kWRows, 4, 1>(w, out, [&](auto rows, const Matrix& some_w, const Matrix& some_out) {
-      multiply_tile<rows, vectors>(static_cast<const char*>(packed), some_w, accumulate, some_out);
+    for_row_tiles<kWRows, 4, 1>(w.rows, [&](auto rows, int64_t o) {
+      multiply_tile<rows, vectors>(static_cast<const char*>(packed), w.row_range(o, rows), accumulate,
+                                   out.column_range(o, rows));
     });
   });
 }

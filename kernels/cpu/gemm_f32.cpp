@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/cpu/gemm.h"
 
@@ -19,6 +20,7 @@ constexpr int kTileRows = 12;
 #endif
 constexpr int64_t kTileLanes = hn::MaxLanes(F32());
 constexpr int64_t kTilePanel = 2 * kTileLanes;
+constexpr int64_t kSumRows = std::lcm(kTileRows, kTileLanes);  // whole tiles, and whole squares to transpose
 
 // A short last panel has one vector, not two.
 constexpr int64_t PanelWidth(int64_t rows) { return rows > kTileLanes ? kTilePanel : kTileLanes; }
@@ -45,39 +47,78 @@ void PackF32(const Matrix& x, bool round, void* packed) {
   }
 }
 
+// sums[row of w][packed row], in vectors that Unroll keeps in registers. Each column prefetches into L2: a
+// load from L3 stalls the sums.
 template <int kRows, int kVectors>
-void MultiplyTile(const float* HWY_RESTRICT packed, const Matrix& w, bool accumulate, const Matrix& out) {
+void MultiplyTile(const float* HWY_RESTRICT packed, const Matrix& w, const char* ahead, int64_t step,
+                  float* HWY_RESTRICT sums) {
   const F32 d;
+  constexpr int kGroup = 3;  // rows of w per pointer: a pointer per row would not fit the registers
   VF32 sum[kRows][kVectors];
-  for (auto& row : sum) {
-    for (auto& s : row) s = hn::Zero(d);
-  }
-  const float* HWY_RESTRICT weights = w.f32();
-  for (int64_t i = 0; i < w.cols; ++i, packed += kVectors * kTileLanes) {
+  const float* weights[(kRows + kGroup - 1) / kGroup];
+  const int64_t stride = w.stride;
+  Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY {
+    if constexpr (r % kGroup == 0) weights[r / kGroup] = w.f32(r);
+    Unroll<kVectors>([&](auto v) LARIAT_INLINE_BODY { sum[r][v] = hn::Zero(d); });
+  });
+  for (int64_t i = 0; i < w.cols; ++i, packed += kVectors * kTileLanes, ahead += step) {
     VF32 x[kVectors];
-    for (int v = 0; v < kVectors; ++v) x[v] = hn::LoadU(d, packed + v * kTileLanes);
-    for (int r = 0; r < kRows; ++r) {
-      const VF32 weight = hn::Set(d, weights[r * w.stride + i]);
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(x[v], weight, sum[r][v]);
-    }
+    Unroll<kVectors>([&](auto v) LARIAT_INLINE_BODY { x[v] = hn::LoadU(d, packed + v * kTileLanes); });
+    if constexpr (kVectors == 2) __builtin_prefetch(ahead, 0, 2);  // fewer sums would wait for the loads
+    Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY {
+      const VF32 weight = hn::Set(d, weights[r / kGroup][r % kGroup * stride]);
+      Unroll<kVectors>([&](auto v) LARIAT_INLINE_BODY { sum[r][v] = hn::MulAdd(x[v], weight, sum[r][v]); });
+    });
+    for (auto& row : weights) ++row;
   }
-  HWY_ALIGN float tile[kRows][kVectors * kTileLanes];
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) hn::Store(sum[r][v], d, tile[r] + v * kTileLanes);
-  }
-  cpu::store_transposed(tile[0], kVectors * kTileLanes, out.rows, kRows, accumulate, out.f32(), out.stride);
-}
-
-void MultiplyF32(const void* packed, const Matrix& w, bool accumulate, const Matrix& out) {
-  with_count<2>(PanelWidth(out.rows) / kTileLanes, [&](auto vectors) HWY_ATTR {
-    cpu::for_row_tiles<kTileRows, 3, 1>(
-        w, out, [&](auto rows, const Matrix& some_w, const Matrix& some_out) HWY_ATTR {
-          MultiplyTile<rows, vectors>(static_cast<const float*>(packed), some_w, accumulate, some_out);
-        });
+  Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY {
+    Unroll<kVectors>(
+        [&](auto v) LARIAT_INLINE_BODY { hn::Store(sum[r][v], d, sums + r * kTilePanel + v * kTileLanes); });
   });
 }
 
-cpu::GemmKernel KernelF32() { return {kTilePanel, kTileRows, DType::kF32, PackF32, MultiplyF32}; }
+// out[t][o] = (or +=) sums[o][t]
+void StoreTransposed(const float* HWY_RESTRICT sums, bool accumulate, const Matrix& out) {
+  const F32 d;
+  for (int64_t o = 0; o < out.cols; o += kTileLanes, sums += kTileLanes * kTilePanel) {
+    const auto count = static_cast<size_t>(std::min(kTileLanes, out.cols - o));
+    for (int64_t t = 0; t < out.rows; t += kTileLanes) {
+      VF32 tile[kTileLanes];
+      Unroll<kTileLanes>([&](auto r)
+                             LARIAT_INLINE_BODY { tile[r] = hn::Load(d, sums + r * kTilePanel + t); });
+      Transpose(tile);
+      Unroll<kTileLanes>([&](auto r) LARIAT_INLINE_BODY {
+        if (t + r >= out.rows) return;
+        float* to = out.f32(t + r) + o;
+        StoreUpTo(accumulate ? hn::Add(LoadUpTo(to, count), tile[r]) : tile[r], to, count);
+      });
+    }
+  }
+}
+
+void MultiplyF32(const void* packed, const Matrix& w, bool accumulate, const Matrix& out) {
+  constexpr int64_t kLine = 64 / sizeof(float);
+  HWY_ALIGN float sums[kSumRows * kTilePanel] = {};  // absent rows are transposed, too
+  with_count<2>(PanelWidth(out.rows) / kTileLanes, [&](auto vectors) HWY_ATTR {
+    const auto* x = static_cast<const float*>(packed);
+    const auto* ahead = reinterpret_cast<const char*>(x + w.cols * kTilePanel);  // the next panel
+    const int64_t step = kTileRows * kTilePanel * static_cast<int64_t>(sizeof(float)) / w.rows;
+    for (int64_t first = 0; first < w.rows; first += kSumRows) {
+      const int64_t count = std::min(kSumRows, w.rows - first);
+      const Matrix to = out.column_range(first, count);
+      cpu::for_row_tiles<kTileRows, 3, 1>(count, [&](auto rows, int64_t o) HWY_ATTR {
+        for (int64_t t = o; t < std::min(o + rows, out.rows); ++t) {
+          for (int64_t c = 0; c < count; c += kLine) __builtin_prefetch(to.f32(t) + c, 1);
+        }
+        MultiplyTile<rows, vectors>(x, w.row_range(first + o, rows), ahead, step, sums + o * kTilePanel);
+        ahead += step * w.cols;
+      });
+      StoreTransposed(sums, accumulate, to);
+    }
+  });
+}
+
+cpu::GemmKernel KernelF32() { return {kTilePanel, kSumRows, DType::kF32, PackF32, MultiplyF32}; }
 
 }  // namespace lariat::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
