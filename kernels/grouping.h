@@ -20,13 +20,17 @@ constexpr bool is_integer(Code code) { return code <= Code::kIq4; }
 // llama.cpp).
 enum class ScaleType : uint8_t { kBF16, kF16, kF32, kNested };
 
-// Group-wise quantization of a matrix; the DType gives the bits per value.
+// Grouping::bits of values of `bits` bits.
+constexpr uint8_t own_bits(int bits) { return static_cast<uint8_t>(bits == 8 || bits == 4 ? 0 : bits); }
+
+// Group-wise quantization of a matrix.
 struct Grouping {
   Code code = Code::kLinear;
   ScaleType scales = ScaleType::kBF16;
   bool minimum = false;  // value = scale * code + minimum, with unsigned codes
   uint8_t size = 32;     // consecutive inputs of an output with one scale: 16, 32, 64 or 128
   uint16_t block = 64;   // inputs per block (QuantLayout), a multiple of 64 and of `size`
+  uint8_t bits = 0;      // 2, 3, 5 or 6: bits per value, in planes (QuantLayout); 0: 8 or 4, the DType's
   bool narrow = false;   // 8-bit values within 32 of the zero point
 
   bool operator==(const Grouping&) const = default;

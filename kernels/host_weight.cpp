@@ -79,16 +79,20 @@ void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_
     store_scale(ScaleType::kF16, from.outer[b], at);
     if (grouping.minimum) store_scale(ScaleType::kF16, from.outer_minima[b], at + 2 * kQuantRows);
   }
-  const int64_t vectors = kQuantGroup / (layout.bytes_wide() ? 4 : 8);
   for (int64_t first = 0; first < layout.cols; first += kQuantGroup) {
     uint8_t* const at = to + layout.value_at(row, first);
     const uint8_t* const group = from.codes + first;
-    for (int64_t quad = 0; quad < vectors; ++quad) {
-      uint32_t codes = 0, high = 0;
-      std::memcpy(&codes, group + 4 * quad, sizeof codes);
-      if (!layout.bytes_wide()) std::memcpy(&high, group + kQuantGroup / 2 + 4 * quad, sizeof high);
-      codes |= high << 4;
-      std::memcpy(at + quad * 4 * kQuantRows, &codes, sizeof codes);
+    for (const QuantPlane& plane : planes_of(layout.bits())) {
+      const uint32_t mask = plane.mask() * 0x01010101U;
+      for (int64_t line = 0; line < plane.bits; ++line) {
+        uint32_t bits = 0;
+        for (int64_t quad = line; quad < kQuantGroup / 4; quad += plane.bits) {
+          uint32_t codes = 0;
+          std::memcpy(&codes, group + 4 * quad, sizeof codes);
+          bits |= (codes >> plane.first & mask) << plane.shift(quad);
+        }
+        std::memcpy(at + plane.line(line), &bits, sizeof bits);
+      }
     }
   }
 }
@@ -160,16 +164,24 @@ HostWeight columns_of(const HostWeight& from, int64_t first, int64_t count) {
                                              : float_columns(dequantized(from), first, count);
 }
 
+bool copies_codes(const HostWeight& from, const Matrix& to) {
+  return from.read_row && (from.m.form() == to.form() || from.m.form().widened() == to.form());
+}
+
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
   const QuantLayout layout(to);
   auto* const bytes = static_cast<uint8_t*>(to.data);
   RowOfCodes row(to);
+  const int up = layout.zero() - QuantLayout(from.m).zero();  // if `to` is wider
   for (int64_t r = first * kQuantRows; r < std::min(last * kQuantRows, to.rows); ++r) {
     // Clears tile by tile: a cleared tile is still cached when its rows are written.
     if (r % kQuantRows == 0)
       std::fill_n(bytes + r / kQuantRows * layout.tile_bytes(), layout.tile_bytes(), uint8_t{0});
-    from.read_row(first_row + r, row.room());
-    put_row(row.room(), layout, r, bytes);
+    const CodeRow codes = row.room();
+    from.read_row(first_row + r, codes);
+    for (int64_t c = 0; up != 0 && c < to.cols; ++c)
+      codes.codes[c] = static_cast<uint8_t>(codes.codes[c] + up);
+    put_row(codes, layout, r, bytes);
   }
 }
 
@@ -193,7 +205,7 @@ void lay_out(const HostWeight& from, const Matrix& to) {
   if (!is_quantized(to.dtype)) return read_floats(from, 0, to);
   if (!from.read_row)
     return to.grouping.plain() ? quantize(from.m, to) : lay_out(searched(from.m, to.form()), to);
-  if (from.m.form() == to.form()) return lay_out_tiles(from, 0, to, 0, layout.tiles());
+  if (copies_codes(from, to)) return lay_out_tiles(from, 0, to, 0, layout.tiles());
   std::vector<float> made(static_cast<size_t>(to.rows * to.cols));
   const Matrix floats(made.data(), DType::kF32, to.rows, to.cols);
   read_floats(from, 0, floats);

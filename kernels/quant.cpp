@@ -145,8 +145,7 @@ void quantize(const Matrix& src, const Matrix& dst) {
       bytes[layout.scale_at(row, first)] = static_cast<uint8_t>(group.scale & 0xffU);
       bytes[layout.scale_at(row, first) + 1] = static_cast<uint8_t>(group.scale >> 8);
       for (int64_t i = first; i < first + kQuantGroup; ++i) {
-        const int q = group.q[static_cast<size_t>(i - first)] + layout.zero();
-        bytes[layout.value_at(row, i)] |= static_cast<uint8_t>(q << (layout.in_high_nibble(i) ? 4 : 0));
+        layout.put(group.q[static_cast<size_t>(i - first)] + layout.zero(), row, i, bytes);
       }
     }
   }
@@ -156,10 +155,8 @@ float dequantized(const Matrix& m, int64_t row, int64_t col) {
   const QuantLayout layout(m);
   const auto* bytes = static_cast<const uint8_t*>(m.data);
   const uint8_t *inner = bytes + layout.scale_at(row, col), *outer = bytes + layout.outer_at(row, col);
-  uint8_t q = bytes[layout.value_at(row, col)];
-  if (!layout.bytes_wide()) q = layout.in_high_nibble(col) ? q >> 4 : q & 15;
   double value = stored_scale(layout, inner, outer);
-  value *= code_value(m.form(), q);
+  value *= code_value(m.form(), layout.value(bytes, row, col));
   if (m.grouping.minimum) value += stored_scale(layout, inner + layout.inner_bytes(), outer + 2 * kQuantRows);
   return static_cast<float>(value);
 }

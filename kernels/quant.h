@@ -11,7 +11,7 @@
 // output share a scale and an optional minimum (Grouping):
 //
 //   w[o][i]   = scale[o][i / size] v(q[o][i]) (+ minimum[o][i / size])
-//   v(q)      = q - zero, zero = 128 (8 bits), 8 (4 bits), or 0 with a minimum; or code_table()[q]
+//   v(q)      = q - zero, zero = 128 (8 bits), 8 (4 bits), ..., or 0 with a minimum; or code_table()[q]
 //
 // Integer codes use integer dot products of x quantized to 8 bits in groups of 32. With g = i / 32 and the
 // exact integers S = sum v(q) x_q, X = sum x_q over the inputs of g with one scale (all or half of g):
@@ -36,8 +36,9 @@
 // Memory layout, for VPDPBUSD: tiles of 16 outputs, each of blocks of Grouping::block inputs, zero-padded:
 //
 //   block: scale data, padded to 64 bytes, then for each 32 inputs
-//     q8: [8 quads][16 outputs][4 inputs] bytes
-//     q4: [4 quads][16 outputs][4 inputs] bytes, inputs 0 .. 15 in the low nibbles, 16 .. 31 in the high ones
+//     the lines, [16 outputs][4 inputs] bytes, of one or two planes:
+//     8 bits: 8 + 0, 6: 4 + 2, 5: 4 + 1, 4: 4 + 0, 3: 2 + 1, 2: 2 + 0 bits of each value, the lowest first
+//     a plane of p bits has p lines; inputs 4 j .. 4 j + 3 are in line j % p, from bit j / p * p of a byte on
 //   scale data: [block / size][16 outputs] scales, then minima in the same shape;
 //     nested: [16 outputs] f16 for the scales and for the minima, then both as int8
 //
@@ -49,6 +50,21 @@ inline constexpr int64_t kQuantGroup = 32;  // inputs
 inline constexpr int64_t kQuantRows = 16;   // outputs per tile
 inline constexpr int64_t kQuantBlock = 64;  // inputs, in the formats of quantize()
 inline constexpr float kQuantSmallest = 0x1p-100F;
+
+// Bits [first, first + bits) of each value.
+struct QuantPlane {
+  int bits, first;
+  constexpr uint8_t mask() const { return static_cast<uint8_t>((1 << bits) - 1); }
+  // Byte in a group of the line with four inputs, and their lowest bit.
+  constexpr int64_t line(int64_t quad) const { return (first + quad % bits) * kQuantRows * 4; }
+  constexpr int shift(int64_t quad) const { return static_cast<int>(quad / bits) * bits; }
+};
+
+// The second plane has no bits if one plane has all.
+constexpr std::array<QuantPlane, 2> planes_of(int bits) {
+  const int low = static_cast<int>(std::bit_floor(static_cast<unsigned>(bits)));
+  return {{{low, 0}, {bits - low, low}}};
+}
 
 struct QuantLayout {
   WeightFormat form;
@@ -70,32 +86,51 @@ struct QuantLayout {
   // Bytes of a block's scales, or minima.
   int64_t inner_bytes() const { return block() / size() * kQuantRows * scale_width(); }
   int64_t scale_bytes() const { return round_up(outer_bytes() + kinds() * inner_bytes(), int64_t{64}); }
-  int64_t group_bytes() const { return kQuantRows * kQuantGroup / (bytes_wide() ? 1 : 2); }
+  int64_t group_bytes() const { return kQuantRows * kQuantGroup * bits() / 8; }
   int64_t block_bytes() const { return scale_bytes() + block() / kQuantGroup * group_bytes(); }
   int64_t tile_bytes() const { return blocks() * block_bytes(); }
   size_t bytes() const { return static_cast<size_t>(tiles() * tile_bytes()); }
-  int zero() const { return form.grouping.minimum ? 0 : bytes_wide() ? 128 : 8; }
+  int bits() const { return form.grouping.bits > 0 ? form.grouping.bits : bytes_wide() ? 8 : 4; }
+  int zero() const { return form.grouping.minimum ? 0 : 1 << (bits() - 1); }
   int64_t scale_width() const {
     const ScaleType type = form.grouping.scales;
     return type == ScaleType::kF32 ? 4 : type == ScaleType::kNested ? 1 : 2;
   }
 
   // Byte offsets of an element's (inner) scale, with its minimum inner_bytes() later; of its outer scale,
-  // with its minimum kQuantRows f16 later; of its byte (q4: with a nibble).
+  // with its minimum kQuantRows f16 later; of its byte in the first line of its group.
   int64_t scale_at(int64_t row, int64_t col) const {
     return block_at(row, col) + outer_bytes() +
            (col % block() / size() * kQuantRows + row % kQuantRows) * scale_width();
   }
   int64_t outer_at(int64_t row, int64_t col) const { return block_at(row, col) + row % kQuantRows * 2; }
   int64_t value_at(int64_t row, int64_t col) const {
-    const int64_t in_group = col % kQuantGroup, half = kQuantGroup / 2;
-    const int64_t at = bytes_wide() ? in_group : in_group % half;
     return block_at(row, col) + scale_bytes() + (col % block()) / kQuantGroup * group_bytes() +
-           (at / 4 * kQuantRows + row % kQuantRows) * 4 + at % 4;
+           row % kQuantRows * 4 + col % 4;
   }
-  bool in_high_nibble(int64_t col) const { return !bytes_wide() && col % kQuantGroup >= kQuantGroup / 2; }
+
+  // An element's quantized value; put() expects zeros in its place.
+  uint8_t value(const uint8_t* bytes, int64_t row, int64_t col) const {
+    int q = 0;
+    for_bits(row, col, [&](const QuantPlane& plane, int64_t at, int shift) {
+      q |= (bytes[at] >> shift & plane.mask()) << plane.first;
+    });
+    return static_cast<uint8_t>(q);
+  }
+  void put(int q, int64_t row, int64_t col, uint8_t* bytes) const {
+    for_bits(row, col, [&](const QuantPlane& plane, int64_t at, int shift) {
+      bytes[at] |= static_cast<uint8_t>((q >> plane.first & plane.mask()) << shift);
+    });
+  }
 
  private:
+  template <class Body>
+  void for_bits(int64_t row, int64_t col, const Body& body) const {
+    const int64_t at = value_at(row, col), quad = col % kQuantGroup / 4;
+    for (const QuantPlane& plane : planes_of(bits())) {
+      if (plane.bits > 0) body(plane, at + plane.line(quad), plane.shift(quad));
+    }
+  }
   int64_t kinds() const { return form.grouping.minimum ? 2 : 1; }
   int64_t block_at(int64_t row, int64_t col) const {
     return row / kQuantRows * tile_bytes() + col / block() * block_bytes();

@@ -25,6 +25,14 @@ struct WeightFormat {
   WeightFormat(DType dtype_, Grouping grouping_ = {})
       : dtype(dtype_), grouping(grouping_) {}  // NOLINT: the usual one
   bool operator==(const WeightFormat&) const = default;
+
+  // Format of the same values in all bits of the DType.
+  WeightFormat widened() const {
+    WeightFormat wide = *this;
+    wide.grouping.narrow |= grouping.bits > 4;
+    wide.grouping.bits = 0;
+    return wide;
+  }
 };
 
 // Rows and columns of a block of Matrix::tiled; the last blocks are padded with zeros.

@@ -134,11 +134,12 @@ class FewRows {
         rows_(rows),
         out_(out),
         layout_(weight.blocks[0].w),
-        parts_(cpu::parts_for(layout_.form.grouping.code, bits)) {}
+        parts_(cpu::parts_for(layout_.form.grouping.code, bits)),
+        widened_(cpu::widened_bytes(weight.blocks[0].w)) {}
 
   int64_t units() const { return units_per_expert() * static_cast<int64_t>(rows_.few.size()); }
   int64_t weights() const { return static_cast<int64_t>(rows_.few.size()) * layout_.rows * layout_.cols; }
-  size_t thread_bytes() const { return x_bytes() + prepared_bytes() + out_bytes(); }
+  size_t thread_bytes() const { return x_bytes() + prepared_bytes() + out_bytes() + widened_; }
 
   // Multiplies units [first, last). memory: thread_bytes().
   void multiply(int64_t first, int64_t last, char* memory) const {
@@ -169,7 +170,7 @@ class FewRows {
     if (is_quantized(w.dtype)) {
       const cpu::QuantRows quantized(prepared, count, layout_.groups(), parts_);
       cpu::quantize_rows(some_x, quantized, 0, count);
-      cpu::quant_tiles(quantized, w, some_out, first, last);
+      cpu::quant_tiles(quantized, w, some_out, first, last, memory + thread_bytes() - widened_);
       first *= kQuantRows;
       last = std::min(last * kQuantRows, out_.cols);
     } else {
@@ -206,6 +207,7 @@ class FewRows {
   const Matrix& out_;
   const QuantLayout layout_;  // shape and format of the experts
   const int64_t parts_;       // see QuantRows
+  const size_t widened_;      // bytes
 };
 
 }  // namespace

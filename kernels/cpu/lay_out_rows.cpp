@@ -67,8 +67,8 @@ void lay_out_rows(const HostWeight& from, int64_t first_row, const Matrix& to, i
   }
   for_ranges(threads, QuantLayout(to).tiles(), 1, [&](int64_t first, int64_t last) {
     if (!reads) return quantize_floats(from.m.row_range(first_row, to.rows), to, first, last);
-    from.m.form() == to.form() ? lay_out_tiles(from, first_row, to, first, last)
-                               : quantize_rows(from, first_row, to, first, last);
+    copies_codes(from, to) ? lay_out_tiles(from, first_row, to, first, last)
+                           : quantize_rows(from, first_row, to, first, last);
   });
 }
 

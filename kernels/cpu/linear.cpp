@@ -102,7 +102,7 @@ void CpuBackend::multiply_in_parts(const Matrix& x, std::span<const Product> pro
 
 void CpuBackend::multiply_codes(const Matrix& x, std::span<const Product> products) {
   (x.rows > cpu::kFewQuantRows ? paths_.gemm : paths_.gemv) += static_cast<int64_t>(products.size());
-  void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, products, activation_bits_));
+  void* memory = scratch(cpu::quant_matmul_scratch_bytes(x, products, activation_bits_, threads_));
   cpu::quant_matmul(x, products, activation_bits_, memory, threads_);
 }
 

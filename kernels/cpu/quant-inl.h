@@ -6,6 +6,7 @@
 #define LARIAT_KERNELS_CPU_QUANT_INL_H_
 #endif
 
+#include <array>
 #include <type_traits>
 
 #include "hwy/highway.h"
@@ -51,9 +52,9 @@ HWY_INLINE BlockScales ScalesAt(const cpu::QuantBlock& b, const uint8_t* block, 
 }
 
 // Decoders: at<i>(quad) decodes byte i of each lane.
-template <bool kNibbles_>
+template <int kBits_>
 struct LinearValues {
-  static constexpr bool kNibbles = kNibbles_;
+  static constexpr int kBits = kBits_;
   VL zero;
   template <int i>
   HWY_INLINE VL at(VLU quad) const {
@@ -65,7 +66,7 @@ struct LinearValues {
 
 // Moves sign, exponent and mantissa to their f32 positions; the exponents differ by 120.
 struct E4M3Values {
-  static constexpr bool kNibbles = false;
+  static constexpr int kBits = 8;
   template <int i>
   HWY_INLINE VL at(VLU quad) const {
     const VLI spread = hn::ShiftRight<4>(hn::BitCast(DLI(), hn::ShiftLeft<24 - 8 * i>(quad)));
@@ -75,7 +76,7 @@ struct E4M3Values {
 };
 
 struct TableValues {
-  static constexpr bool kNibbles = true;
+  static constexpr int kBits = 4;
   static constexpr size_t kLanes = hn::MaxLanes(DL());
   const float* table;  // 16 values
   template <int i>
@@ -97,29 +98,67 @@ struct TableValues {
   }
 };
 
+// Calls body(std::integral_constant<int, bits>()).
+template <class Body>
+HWY_INLINE void WithBits(int bits, const Body& body) {
+  switch (bits) {
+    case 2:
+      return body(std::integral_constant<int, 2>());
+    case 3:
+      return body(std::integral_constant<int, 3>());
+    case 4:
+      return body(std::integral_constant<int, 4>());
+    case 5:
+      return body(std::integral_constant<int, 5>());
+    case 6:
+      return body(std::integral_constant<int, 6>());
+    default:
+      return body(std::integral_constant<int, 8>());
+  }
+}
+
 template <class Body>
 HWY_INLINE void WithValues(const cpu::QuantBlock& b, const Body& body) {
   if (b.code == Code::kE4M3) return body(E4M3Values());
   if (b.has_table()) return body(TableValues{code_table(b.code).data()});
   const VL zero = hn::Set(DL(), static_cast<float>(b.zero));
-  b.bytes_wide ? body(LinearValues<false>{zero}) : body(LinearValues<true>{zero});
+  WithBits(b.bits, [&](auto bits) HWY_ATTR { body(LinearValues<bits>{zero}); });
+}
+
+// Values of a quad of a group, for the outputs at `words`.
+template <int kBits>
+HWY_INLINE VLU QuadAt(const uint32_t* words, int64_t quad) {
+  constexpr std::array<QuantPlane, 2> kPlanes = planes_of(kBits);
+  const auto bits = [&](QuantPlane plane) HWY_ATTR {
+    const VLU line = hn::LoadU(DLU(), words + plane.line(quad) / 4);
+    return hn::And(hn::ShiftRightSame(line, plane.shift(quad)), hn::Set(DLU(), plane.mask() * 0x01010101U));
+  };
+  const VLU low = bits(kPlanes[0]);
+  if constexpr (kPlanes[1].bits == 0) {
+    return low;
+  } else {
+    return hn::Or(low, hn::ShiftLeft<kPlanes[1].first>(bits(kPlanes[1])));
+  }
 }
 
 // Calls body(quad, half, codes) for quad `quad` of both halves of a group and the outputs at `words`; half: a
 // compile-time constant.
-template <class Values, class Body>
+template <int kBits, class Body>
 HWY_INLINE void ForHalves(const uint32_t* words, int64_t quad, const Body& body) {
   constexpr std::integral_constant<int, 0> kFirst;
   constexpr std::integral_constant<int, 1> kSecond;
   constexpr int64_t kQuads = kQuantGroup / 8;
-  const VLU bytes = hn::LoadU(DLU(), words + quad * kQuantRows);
-  if constexpr (Values::kNibbles) {
+  if constexpr (kBits == 4) {
+    const VLU bytes = hn::LoadU(DLU(), words + quad * kQuantRows);
     const VLU nibble = hn::Set(DLU(), 0x0f0f0f0fU);
     body(quad, kFirst, hn::And(bytes, nibble));
     body(quad + kQuads, kSecond, hn::And(hn::ShiftRight<4>(bytes), nibble));
-  } else {
-    body(quad, kFirst, bytes);
+  } else if constexpr (kBits == 8) {
+    body(quad, kFirst, hn::LoadU(DLU(), words + quad * kQuantRows));
     body(quad + kQuads, kSecond, hn::LoadU(DLU(), words + (quad + kQuads) * kQuantRows));
+  } else {
+    body(quad, kFirst, QuadAt<kBits>(words, quad));
+    body(quad + kQuads, kSecond, QuadAt<kBits>(words, quad + kQuads));
   }
 }
 
@@ -142,7 +181,7 @@ HWY_INLINE void ForWeights(const cpu::QuantBlock& b, const uint8_t* block, int64
               weight(values.template at<2>(codes)), weight(values.template at<3>(codes)));
       };
       for (int64_t quad = 0; quad < kQuantGroup / 8; ++quad) {
-        ForHalves<std::decay_t<decltype(values)>>(words + lane, quad, four);
+        ForHalves<std::decay_t<decltype(values)>::kBits>(words + lane, quad, four);
       }
     }
   });

@@ -14,9 +14,9 @@ struct QuantBlock {
   Code code;
   ScaleType scales;
   // halves: 16 inputs share a scale; plain, narrow: see Grouping
-  bool bytes_wide, minimum, halves, plain, narrow;
-  int zero, shift;  // shift: from an input's index to its scale's index
-  int64_t groups;   // of 32 inputs
+  bool minimum, halves, plain, narrow;
+  int bits, zero, shift;  // shift: from an input's index to its scale's index
+  int64_t groups;         // of 32 inputs
   int64_t scale_width, outer_bytes, inner_bytes, scale_bytes, group_bytes, block_bytes;
   std::array<int8_t, 16> table{};  // for integer codes with a table
 
@@ -24,11 +24,11 @@ struct QuantBlock {
   explicit QuantBlock(const QuantLayout& layout)
       : code(layout.form.grouping.code),
         scales(layout.form.grouping.scales),
-        bytes_wide(layout.bytes_wide()),
         minimum(layout.form.grouping.minimum),
         halves(layout.size() < kQuantGroup),
         plain(layout.form.grouping.plain()),
         narrow(layout.form.grouping.narrow),
+        bits(layout.bits()),
         zero(layout.zero()),
         shift(std::countr_zero(static_cast<uint64_t>(layout.size()))),
         groups(layout.block() / kQuantGroup),
@@ -48,26 +48,34 @@ struct QuantBlock {
 };
 
 // Variants of the inner loops over integer codes.
-template <bool kBytes_, bool kTable_, bool kHalves_, bool kPlain_ = false>
+template <int kBits_, bool kTable_, bool kHalves_, bool kPlain_ = false>
 struct QuantKind {
-  static constexpr bool kBytes = kBytes_, kTable = kTable_, kPlain = kPlain_, kNarrow = false,
-                        kNested = false;
+  static constexpr int kBits = kBits_;
+  static constexpr bool kPlanes = kBits != 8 && kBits != 4, kTable = kTable_, kPlain = kPlain_,
+                        kNarrow = false, kNested = false;
   static constexpr int kParts = kHalves_ ? 2 : 1;  // of a group, each with its own scale
   static int32_t of_x(const int32_t* sums, int part) {
     return part == 1 ? sums[1] : kParts == 2 ? sums[0] - sums[1] : sums[0];
   }
 };
 
-template <class Body>
+// kPlanes: whether body accepts values of 2, 3, 5 and 6 bits.
+template <bool kPlanes, class Body>
 void with_kind(const QuantBlock& block, const Body& body) {
   if (block.plain) {
-    return block.bytes_wide ? body(block, QuantKind<true, false, false, true>())
-                            : body(block, QuantKind<false, false, false, true>());
+    return block.bits == 8 ? body(block, QuantKind<8, false, false, true>())
+                           : body(block, QuantKind<4, false, false, true>());
   }
   const auto with_parts = [&]<bool kHalves>(std::bool_constant<kHalves>) {
-    block.bytes_wide    ? body(block, QuantKind<true, false, kHalves>())
-    : block.has_table() ? body(block, QuantKind<false, true, kHalves>())
-                        : body(block, QuantKind<false, false, kHalves>());
+    if constexpr (kPlanes) {
+      if (block.bits == 6) return body(block, QuantKind<6, false, kHalves>());
+      if (block.bits == 5) return body(block, QuantKind<5, false, kHalves>());
+      if (block.bits == 3) return body(block, QuantKind<3, false, kHalves>());
+      if (block.bits == 2) return body(block, QuantKind<2, false, kHalves>());
+    }
+    block.bits == 8     ? body(block, QuantKind<8, false, kHalves>())
+    : block.has_table() ? body(block, QuantKind<4, true, kHalves>())
+                        : body(block, QuantKind<4, false, kHalves>());
   };
   block.halves ? with_parts(std::true_type()) : with_parts(std::false_type());
 }

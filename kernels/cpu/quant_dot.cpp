@@ -80,7 +80,7 @@ template <class K, int64_t kRows>
 HWY_INLINE void MultiplyGroup(const cpu::QuantBlock& b, const uint32_t* words, const GroupInputs& x, int part,
                               VI* sum) {
   constexpr int64_t kQuads = kQuantGroup / 4;
-  if constexpr (K::kBytes) {
+  if constexpr (K::kBits == 8) {
     constexpr int64_t kSome = kQuads / K::kParts;
     for (int64_t quad = part * kSome; quad < (part + 1) * kSome; ++quad) {
       MultiplyQuad<kRows>(hn::LoadU(DLU(), words + quad * kQuantRows), x, quad, sum);
@@ -142,7 +142,7 @@ HWY_NOINLINE void DotTile(const cpu::QuantTask& task, const cpu::QuantBlock& b, 
 }
 
 void DotTiles(const cpu::QuantTask& task) {
-  cpu::with_kind(cpu::QuantBlock(task.w), [&]<class K>(const cpu::QuantBlock& b, K) HWY_ATTR {
+  cpu::with_kind<false>(cpu::QuantBlock(task.w), [&]<class K>(const cpu::QuantBlock& b, K) HWY_ATTR {
     with_count<cpu::kMaxQuantRows>(task.rows, [&](auto rows) HWY_ATTR {
       for (int64_t i = 0; i < task.tiles; ++i) {
         DotTile<K, rows>(task, b, task.first_tile + i * task.tile_distance);

@@ -7,9 +7,10 @@
 
 // AVX2 with VPMADDUBSW: products of unsigned by signed bytes, added in pairs to 16 bits. A pair of 4-bit
 // weights is at most 2 * 15 * 127: all 8 pairs of a group fit 16 bits. For 8-bit weights, 2 * 255 * 127 could
-// saturate: the unsigned operand is |w - 128|, with its sign moved to x. Values of Grouping::narrow are at
-// most 64, counted from 32 below their zero; two pairs fit 16 bits. Sums are thus exact. With nested scales,
-// 16-bit pairs are multiplied by the small integers while they are added to 32 bits.
+// saturate: the unsigned operand is |w - 128|, with its sign moved to x. Values of 6 bits and, counted from
+// 32 below their zero, of Grouping::narrow are at most 64; two pairs fit 16 bits, and four of 5 bits. Sums
+// are thus exact. With nested scales, 16-bit pairs are multiplied by the small integers while they are added
+// to 32 bits.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define LARIAT_AVX2 __attribute__((target("avx2,fma,f16c")))
@@ -35,9 +36,32 @@ LARIAT_AVX2_INLINE __m256i vector_at(const uint8_t* w) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
 }
 
-template <int kW>
-LARIAT_AVX2_INLINE void fetch_tiles(const uint8_t* w, int64_t distance) {
-  for (int b = 0; b < kW; ++b) fetch_ahead<false>(w + b * distance);
+// Calls body(std::integral_constant<int, i>()) for kFirst, kFirst + kStep, ... below kEnd.
+template <int kFirst, int kEnd, int kStep, class Body>
+LARIAT_AVX2_INLINE void unroll(const Body& body) {
+  if constexpr (kFirst < kEnd) {
+    body(std::integral_constant<int, kFirst>());
+    unroll<kFirst + kStep, kEnd, kStep>(body);
+  }
+}
+
+// Values of a quad of a group, for half of the outputs.
+template <int kBits, int kQuad>
+LARIAT_AVX2_INLINE __m256i codes_at(const uint8_t* half) {
+  constexpr QuantPlane kLow = planes_of(kBits)[0], kHigh = planes_of(kBits)[1];
+  const __m256i low =
+      _mm256_and_si256(_mm256_srli_epi16(vector_at(half + kLow.line(kQuad)), kLow.shift(kQuad)),
+                       _mm256_set1_epi8(kLow.mask()));
+  if constexpr (kHigh.bits == 0) {
+    return low;
+  } else {
+    constexpr int kUp = kHigh.first - kHigh.shift(kQuad);
+    const __m256i line = vector_at(half + kHigh.line(kQuad)),
+                  place = _mm256_set1_epi8(static_cast<char>(kHigh.mask() << kHigh.first));
+    const __m256i high =
+        kUp > 0 ? _mm256_slli_epi16(line, std::max(kUp, 0)) : _mm256_srli_epi16(line, std::max(-kUp, 0));
+    return _mm256_or_si256(low, _mm256_and_si256(high, place));
+  }
 }
 
 template <class K>
@@ -77,32 +101,33 @@ struct GroupBytes {
 
 template <class K, bool kFetch, int kX, int kW>
 LARIAT_AVX2_INLINE void multiply_bytes(const GroupBytes& from, const Small<K, kW>& by, Sums<K, kX, kW>& sum) {
-  constexpr int64_t kRun = K::kNarrow ? 2 : 1;  // quads whose pairs are added in 16 bits
-  for (int64_t quad = 0; quad < kGroupQuads; quad += kRun) {
+  constexpr bool kUnsigned = K::kPlanes || K::kNarrow;
+  // Quads whose pairs are added in 16 bits.
+  constexpr int kEnd = kGroupQuads, kRun = K::kPlanes && K::kBits < 6 ? 4 : kUnsigned ? 2 : 1;
+  unroll<0, kEnd, kRun>([&](auto first) LARIAT_AVX2_LAMBDA {
     __m256i pairs[kX][kW][kHalves] = {};
-    for (int64_t q = quad; q < quad + kRun; ++q) {
-      if (kFetch) fetch_tiles<kW>(from.w + q * kLineBytes, from.distance);
+    unroll<first, first + kRun, 1>([&](auto quad) LARIAT_AVX2_LAMBDA {
       for (int b = 0; b < kW; ++b) {
+        if (kFetch && quad < K::kBits) fetch_ahead<false>(from.w + b * from.distance + quad * kLineBytes);
         for (int h = 0; h < kHalves; ++h) {
-          const __m256i bytes = vector_at(from.w + b * from.distance + (q * kHalves + h) * kVectorBytes);
-          const __m256i codes = _mm256_sub_epi8(bytes, from.base);
-          const __m256i magnitudes = K::kNarrow ? codes : _mm256_abs_epi8(codes);
+          __m256i codes = codes_at<K::kBits, quad>(from.w + b * from.distance + h * kVectorBytes);
+          if (!K::kPlanes) codes = _mm256_sub_epi8(codes, from.base);
+          const __m256i magnitudes = kUnsigned ? codes : _mm256_abs_epi8(codes);
           for (int a = 0; a < kX; ++a) {
-            const __m256i inputs = quad_at(from.x + a * from.columns + 4 * q);
-            const __m256i added =
-                _mm256_maddubs_epi16(magnitudes, K::kNarrow ? inputs : _mm256_sign_epi8(inputs, codes));
-            pairs[a][b][h] = _mm256_add_epi16(pairs[a][b][h], added);
+            __m256i inputs = quad_at(from.x + a * from.columns + 4 * quad);
+            if (!kUnsigned) inputs = _mm256_sign_epi8(inputs, codes);
+            pairs[a][b][h] = _mm256_add_epi16(pairs[a][b][h], _mm256_maddubs_epi16(magnitudes, inputs));
           }
         }
       }
-    }
-    const int part = static_cast<int>(quad * K::kParts / kGroupQuads);
+    });
     for (int b = 0; b < kW; ++b) {
       for (int h = 0; h < kHalves; ++h) {
-        for (int a = 0; a < kX; ++a) add_pairs<K>(sum[a][b][h], pairs[a][b][h], by[b][h], part);
+        for (int a = 0; a < kX; ++a)
+          add_pairs<K>(sum[a][b][h], pairs[a][b][h], by[b][h], first * K::kParts / kEnd);
       }
     }
-  }
+  });
 }
 
 // Linear values are added in 16 bits until the end of the part. With many tiles the parts run one after
@@ -128,8 +153,8 @@ LARIAT_AVX2_INLINE void multiply_nibbles(const GroupBytes& from, const Small<K, 
       }
     };
     for (int64_t quad = 0; quad < kGroupQuads / 2; ++quad) {
-      if (kFetch && pass == 0) fetch_tiles<kW>(from.w + quad * kLineBytes, from.distance);
       for (int b = 0; b < kW; ++b) {
+        if (kFetch && pass == 0) fetch_ahead<false>(from.w + b * from.distance + quad * kLineBytes);
         for (int h = 0; h < kHalves; ++h) {
           const __m256i both = vector_at(from.w + b * from.distance + (quad * kHalves + h) * kVectorBytes);
           const __m256i low = _mm256_and_si256(both, nibble);
@@ -200,9 +225,9 @@ struct Half {
 // Zero point; times the sum of x, it is subtracted from the sums.
 template <class K>
 LARIAT_AVX2_INLINE int zero_of(const QuantBlock& block) {
-  if (K::kTable || (K::kBytes && K::kPlain)) return 0;
+  if (K::kTable || (K::kBits == 8 && K::kPlain)) return 0;
   if (K::kNarrow) return block.zero == 0 ? 0 : kNarrowZero;
-  return K::kPlain ? 8 : K::kBytes ? block.zero - 128 : block.zero;
+  return K::kPlain ? 8 : K::kBits == 8 ? block.zero - 128 : block.zero;
 }
 
 // minimum: may be null.
@@ -299,7 +324,7 @@ LARIAT_AVX2_INLINE void add_group(const GroupPlace& p, int first, __m256i table,
     }
   }
   Sums<K, kX, kW> sum = {};
-  if constexpr (K::kBytes) {
+  if constexpr (K::kPlanes || K::kBits == 8) {
     multiply_bytes<K, kFetch, kX, kW>(from, by, sum);
   } else {
     multiply_nibbles<K, kFetch, kX, kW>(from, by, sum);
@@ -364,7 +389,7 @@ LARIAT_AVX2 void dot(const QuantTask& task, const QuantBlock& of_block, int64_t 
 template <class K>
 void dot_task(const QuantTask& task, const QuantBlock& block) {
   static_assert(kMaxQuantRows == 2 * kRowsInRegisters);
-  with_count<kMaxQuantRows>(task.rows, [&](auto rows) {
+  with_count<K::kPlanes ? kFewQuantRows : kMaxQuantRows>(task.rows, [&](auto rows) {
     if constexpr (rows <= kFewQuantRows) {
       if (task.tiles == kMaxQuantTiles) return dot<K, rows, kMaxQuantTiles>(task, block, task.first_tile);
     }
@@ -377,9 +402,9 @@ void dot_task(const QuantTask& task, const QuantBlock& block) {
 }  // namespace
 
 void quant_dot_avx2(const QuantTask& task) {
-  with_kind(QuantBlock(task.w), [&]<class K>(const QuantBlock& block, K) {
+  with_kind<true>(QuantBlock(task.w), [&]<class K>(const QuantBlock& block, K) {
     const bool nested = block.scales == ScaleType::kNested;
-    if constexpr (K::kBytes && !K::kPlain) {
+    if constexpr (K::kBits == 8 && !K::kPlain) {
       if (block.narrow && nested) return dot_task<Nested<Narrow<K>>>(task, block);
       if (block.narrow) return dot_task<Narrow<K>>(task, block);
     } else if constexpr (!K::kTable && !K::kPlain) {

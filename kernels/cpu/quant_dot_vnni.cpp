@@ -40,35 +40,68 @@ LARIAT_VNNI inline __attribute__((always_inline)) void multiply_quad(const int8_
   }
 }
 
-// Integer sums of part `part` of one group. kMaxQuantTiles tiles are prefetched streams. table: value of each
+// Values of a quad of a group in planes.
+template <int kBits, int kQuad>
+LARIAT_VNNI inline __attribute__((always_inline)) __m512i codes_at(const uint8_t* group) {
+  constexpr QuantPlane kLow = planes_of(kBits)[0], kHigh = planes_of(kBits)[1];
+  const __m512i low =
+      _mm512_maskz_srli_epi16(~__mmask32{0}, _mm512_loadu_si512(group + kLow.line(kQuad)), kLow.shift(kQuad));
+  const __m512i mask = _mm512_set1_epi8(kLow.mask());
+  if constexpr (kHigh.bits == 0) {
+    return _mm512_and_si512(low, mask);
+  } else {
+    constexpr int kUp = kHigh.first - kHigh.shift(kQuad), kSelect = 0xea;  // (low & mask) | high
+    const __m512i line = _mm512_loadu_si512(group + kHigh.line(kQuad)),
+                  place = _mm512_set1_epi8(static_cast<char>(kHigh.mask() << kHigh.first));
+    const __m512i high = kUp > 0 ? _mm512_maskz_slli_epi16(~__mmask32{0}, line, std::max(kUp, 0))
+                                 : _mm512_maskz_srli_epi16(~__mmask32{0}, line, std::max(-kUp, 0));
+    return _mm512_ternarylogic_epi32(low, mask, _mm512_and_si512(high, place), kSelect);
+  }
+}
+
+// Integer sums of part kPart of one group. kMaxQuantTiles tiles are prefetched streams. table: value of each
 // code, plus 128.
-template <class K, int kX, int kW>
+template <class K, int kPart, int kX, int kW>
 LARIAT_VNNI inline __attribute__((always_inline)) void multiply_group(const int8_t* x, int64_t columns,
                                                                       const uint8_t* w, int64_t distance,
-                                                                      int part, __m512i table,
-                                                                      __m512i (&sum)[kX][kW]) {
-  constexpr int64_t kVectors = K::kBytes ? kQuads / K::kParts : kQuads / 2;
-  const int64_t first = K::kBytes ? part * kVectors : 0;
+                                                                      __m512i table, __m512i (&sum)[kX][kW]) {
+  constexpr int64_t kVectors = K::kBits == 4 ? kQuads / 2 : kQuads / K::kParts;
+  constexpr int64_t kFirst = K::kBits == 4 ? 0 : kPart * kVectors;
+  if constexpr (K::kPlanes) {
+    const auto multiply = [&]<int kQuad>(std::integral_constant<int, kQuad>) LARIAT_VNNI_LAMBDA {
+      __m512i weights[kW];
+      for (int b = 0; b < kW; ++b) {
+        if constexpr (kW == kMaxQuantTiles && kQuad < K::kBits)
+          fetch_ahead<true>(w + b * distance + kQuad * kLineBytes);
+        weights[b] = codes_at<K::kBits, kQuad>(w + b * distance);
+      }
+      multiply_quad<kX, kW>(x + 4 * kQuad, columns, weights, sum);
+    };
+    return [&]<int... kQuad>(std::integer_sequence<int, kQuad...>) LARIAT_VNNI_LAMBDA {
+      (multiply(std::integral_constant<int, kFirst + kQuad>()), ...);
+    }
+    (std::make_integer_sequence<int, kVectors>());
+  }
   const auto values = [&](__m512i nibbles) LARIAT_VNNI_LAMBDA {
     const __m512i codes = _mm512_and_si512(nibbles, _mm512_set1_epi8(15));
     return K::kTable ? _mm512_maskz_shuffle_epi8(~__mmask64{0}, table, codes) : codes;
   };
-  for (int64_t v = first; v < first + kVectors; ++v) {
+  for (int64_t v = kFirst; v < kFirst + kVectors; ++v) {
     __m512i weights[kW];
     for (int b = 0; b < kW; ++b) {
       const uint8_t* vector = w + b * distance + v * kLineBytes;
       if constexpr (kW == kMaxQuantTiles) fetch_ahead<true>(vector);
       weights[b] = _mm512_loadu_si512(vector);
     }
-    if constexpr (K::kBytes) {
+    if constexpr (K::kBits == 8) {
       multiply_quad<kX, kW>(x + 4 * v, columns, weights, sum);
     } else {
       __m512i some[kW];
-      if (K::kParts == 1 || part == 0) {
+      if constexpr (K::kParts == 1 || kPart == 0) {
         for (int b = 0; b < kW; ++b) some[b] = values(weights[b]);
         multiply_quad<kX, kW>(x + 4 * v, columns, some, sum);
       }
-      if (K::kParts == 1 || part == 1) {
+      if constexpr (K::kParts == 1 || kPart == 1) {
         for (int b = 0; b < kW; ++b) {
           some[b] = values(_mm512_maskz_srli_epi16(~__mmask32{0}, weights[b], 4));
         }
@@ -101,15 +134,15 @@ LARIAT_VNNI inline __attribute__((always_inline)) __m512 scales_at(ScaleType typ
                        _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes)));
 }
 
-template <class K, int kX, int kW>
+template <class K, int kPart, int kX, int kW>
 LARIAT_VNNI inline __attribute__((always_inline)) void add_part(const Operands& from, const uint8_t* block,
-                                                                int64_t g, int64_t place, int part,
-                                                                __m512i table, __m512 (&total)[kX][kW]) {
+                                                                int64_t g, int64_t place, __m512i table,
+                                                                __m512 (&total)[kX][kW]) {
   const QuantBlock& of_block = from.block;
   int of_x[kX];
   for (int a = 0; a < kX; ++a) {
     const int32_t* sums = from.x_sums + 2 * (a * from.groups + g);
-    of_x[a] = K::of_x(sums, part);
+    of_x[a] = K::of_x(sums, kPart);
   }
   __m512i sum[kX][kW];
   for (int a = 0; a < kX; ++a) {
@@ -117,12 +150,12 @@ LARIAT_VNNI inline __attribute__((always_inline)) void add_part(const Operands& 
       sum[a][b] = _mm512_set1_epi32(-(K::kTable ? 128 : of_block.zero) * of_x[a]);
     }
   }
-  multiply_group<K, kX, kW>(from.x + g * kQuantGroup, from.columns,
-                            block + of_block.scale_bytes + place * of_block.group_bytes, from.distance, part,
-                            table, sum);
+  multiply_group<K, kPart, kX, kW>(from.x + g * kQuantGroup, from.columns,
+                                   block + of_block.scale_bytes + place * of_block.group_bytes, from.distance,
+                                   table, sum);
   const ScaleType type = K::kPlain ? ScaleType::kBF16 : of_block.scales;
   const int64_t scales =
-      K::kPlain ? place * kQuantRows * 2 : of_block.scales_at(place * kQuantGroup + part * kQuantGroup / 2);
+      K::kPlain ? place * kQuantRows * 2 : of_block.scales_at(place * kQuantGroup + kPart * kQuantGroup / 2);
   for (int b = 0; b < kW; ++b) {
     const uint8_t *outer = block + b * from.distance, *inner = outer + scales;
     const __m512 scale = scales_at(type, inner, outer);
@@ -156,9 +189,8 @@ LARIAT_VNNI void dot(const Operands& from, const QuantTask& task) {
   const uint8_t* block = from.w;
   for (int64_t top = 0; top < from.w_groups; top += groups, block += from.block.block_bytes) {
     for (int64_t place = 0; place < groups; ++place) {
-      for (int part = 0; part < K::kParts; ++part) {
-        add_part<K>(from, block, top + place, place, part, table, total);
-      }
+      add_part<K, 0>(from, block, top + place, place, table, total);
+      if constexpr (K::kParts == 2) add_part<K, 1>(from, block, top + place, place, table, total);
     }
   }
   for (int a = 0; a < kX; ++a) {
@@ -184,18 +216,18 @@ void dot_task(const QuantTask& task, const QuantBlock& block) {
                       task.tile_distance * layout.tile_bytes(),
                       layout.groups()};
   const auto multiply = [&]<int kW>(std::integral_constant<int, kW>) {
-    constexpr int kMostRows = kW <= 2 ? kMaxQuantRows : kFewQuantRows;  // as registers allow
+    constexpr int kMostRows = kW <= 2 && !K::kPlanes ? kMaxQuantRows : kFewQuantRows;  // as registers allow
     with_count<kMostRows>(task.rows, [&](auto rows) { dot<K, rows, kW>(from, task); });
   };
-  task.tiles == 4   ? multiply(std::integral_constant<int, 4>())
-  : task.tiles == 2 ? multiply(std::integral_constant<int, 2>())
-                    : multiply(std::integral_constant<int, 1>());
+  if (task.tiles == 4) return multiply(std::integral_constant<int, 4>());
+  if (task.tiles == 1) return multiply(std::integral_constant<int, 1>());
+  if constexpr (!K::kPlanes) multiply(std::integral_constant<int, 2>());
 }
 
 }  // namespace
 
 void quant_dot_vnni(const QuantTask& task) {
-  with_kind(QuantBlock(task.w), [&]<class K>(const QuantBlock& block, K) { dot_task<K>(task, block); });
+  with_kind<true>(QuantBlock(task.w), [&]<class K>(const QuantBlock& block, K) { dot_task<K>(task, block); });
 }
 
 LARIAT_VNNI double vnni_multiply_adds(int64_t repetitions, float* sink) {

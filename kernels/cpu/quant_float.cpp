@@ -66,7 +66,7 @@ HWY_INLINE void AddGroup(const Values& values, const FloatGroup& group, Totals t
             });
           });
         };
-        ForHalves<Values>(group.words() + lane + v * kLanes, quad, add);
+        ForHalves<Values::kBits>(group.words() + lane + v * kLanes, quad, add);
       });
     }
     Unroll<kVectors>([&](auto v) LARIAT_INLINE_BODY {
@@ -224,6 +224,39 @@ void Dequantize(const Matrix& w, int64_t row, int64_t column, const Matrix& to) 
   }
 }
 
+void WidenTiles(const Matrix& from, int64_t first, const Matrix& to) {
+  const QuantLayout narrow(from), wide(to);
+  const auto* block = static_cast<const uint8_t*>(from.data) + first * narrow.tile_bytes();
+  auto* to_block = static_cast<uint8_t*>(to.data);
+  const VLU up = hn::Set(DLU(), static_cast<uint32_t>(wide.zero() - narrow.zero()) * 0x01010101U);
+  WithBits(narrow.bits(), [&](auto bits) HWY_ATTR {
+    const auto widen = [&](const uint8_t* group, uint8_t* to_group, int64_t lane) HWY_ATTR {
+      auto* const words = reinterpret_cast<uint32_t*>(to_group) + lane;
+      for (int64_t quad = 0; quad < kQuantGroup / 8; ++quad) {
+        ForHalves<bits>(reinterpret_cast<const uint32_t*>(group) + lane, quad,
+                        [&](int64_t at, auto half, VLU codes) LARIAT_INLINE_BODY {
+                          VLU sum = hn::Add(codes, up);
+                          uint32_t* const line = words + (bits > 4 ? at : quad) * kQuantRows;
+                          if (bits <= 4 && half == 1)
+                            sum = hn::Or(hn::ShiftLeft<4>(sum), hn::LoadU(DLU(), line));
+                          hn::StoreU(sum, DLU(), line);
+                        });
+      }
+    };
+    for (int64_t b = 0; b < wide.tiles() * wide.blocks(); ++b) {
+      std::memcpy(to_block, block, static_cast<size_t>(wide.scale_bytes()));
+      block += narrow.scale_bytes();
+      to_block += wide.scale_bytes();
+      for (int64_t g = 0; g < wide.block() / kQuantGroup; ++g) {
+        for (int64_t lane = 0; lane < kQuantRows; lane += static_cast<int64_t>(hn::Lanes(DL())))
+          widen(block, to_block, lane);
+        block += narrow.group_bytes();
+        to_block += wide.group_bytes();
+      }
+    }
+  });
+}
+
 }  // namespace lariat::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -231,6 +264,7 @@ HWY_AFTER_NAMESPACE();
 namespace lariat {
 HWY_EXPORT(DotFloatTiles);
 HWY_EXPORT(Dequantize);
+HWY_EXPORT(WidenTiles);
 
 namespace cpu {
 
@@ -238,6 +272,10 @@ void quant_dot_floats(const QuantTask& task) { HWY_DYNAMIC_DISPATCH(DotFloatTile
 
 void dequantize(const Matrix& w, int64_t row, int64_t column, const Matrix& to) {
   HWY_DYNAMIC_DISPATCH(Dequantize)(w, row, column, to);
+}
+
+void widen_tiles(const Matrix& from, int64_t first, const Matrix& to) {
+  HWY_DYNAMIC_DISPATCH(WidenTiles)(from, first, to);
 }
 
 }  // namespace cpu

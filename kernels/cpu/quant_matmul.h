@@ -58,15 +58,22 @@ void quant_dot_avx2(const QuantTask& task);    // requires has_avx2()
 void quant_dot_vnni(const QuantTask& task);    // requires has_avx512_vnni()
 void quant_dot_floats(const QuantTask& task);  // for float codes, any processor
 
-// Tiles [first, last) of w times all rows of x.
-void quant_tiles(const QuantRows& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last);
+// Weights with Grouping::bits: with reads_planes(), products of up to kFewQuantRows rows unpack the planes in
+// registers. Other products read tiles from L2, where widen_tiles() stored them in all bits of the DType.
+bool reads_planes();
+void widen_tiles(const Matrix& from, int64_t first_tile, const Matrix& to);
+size_t widened_bytes(const Matrix& w);  // per thread
+
+// Tiles [first, last) of w times all rows of x. widened: widened_bytes(w), aligned to 64.
+void quant_tiles(const QuantRows& x, const Matrix& w, const Matrix& out, int64_t first, int64_t last,
+                 char* widened);
 
 double vnni_multiply_adds(int64_t repetitions, float* sink);
 
 // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, and its scratch bytes. All w have integer
 // codes (`bits` of x), or all have float codes.
 void quant_matmul(const Matrix& x, std::span<const Product> products, int bits, void* scratch, int threads);
-size_t quant_matmul_scratch_bytes(const Matrix& x, std::span<const Product> products, int bits);
+size_t quant_matmul_scratch_bytes(const Matrix& x, std::span<const Product> products, int bits, int threads);
 
 // Dequantizes columns [column, column + to.cols) of rows [row, row + to.rows) of w. column: a multiple of
 // kQuantGroup.

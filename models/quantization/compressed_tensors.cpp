@@ -83,16 +83,15 @@ void read_packed(const Quantized& quantized, const std::string& module, const Gr
   const bool minimum = zeros.has_value();
   std::function<int(int64_t, int64_t)> zero;
   if (minimum) zero = zero_of(quantized, *zeros, bits, rows, groups);
-  GroupedWeight weight{rows,
-                       cols,
-                       bits == 8 ? DType::kQ8 : DType::kQ4,
-                       {.scales = minimum ? ScaleType::kF32 : scale.type(), .minimum = minimum},
-                       of.empty() ? group : 0};
-  // 2-bit values have their zero at 2; shifted to 4 bits, at 8.
-  const int plus = bits == 2 && !minimum ? 6 : 0;
-  weight.codes = [data = packed.data, words, cols, bits, plus](int64_t row, uint8_t* codes) {
+  GroupedWeight weight{
+      rows,
+      cols,
+      bits == 8 ? DType::kQ8 : DType::kQ4,
+      {.scales = minimum ? ScaleType::kF32 : scale.type(), .minimum = minimum, .bits = own_bits(bits)},
+      of.empty() ? group : 0};
+  weight.codes = [data = packed.data, words, cols, bits](int64_t row, uint8_t* codes) {
     const BitView values{data + static_cast<size_t>(row * words) * 4, bits};
-    for (int64_t c = 0; c < cols; ++c) codes[c] = static_cast<uint8_t>(values[c] + plus);
+    for (int64_t c = 0; c < cols; ++c) codes[c] = values[c];
   };
   weight.scale = [=, of = std::move(of)](int64_t row, int64_t col) {
     const int64_t g = of.empty() ? col / group : of[static_cast<size_t>(col)];

@@ -55,11 +55,10 @@ constexpr auto kFifthBits = [] {
   return spread;
 }();
 
-// Adds bit i of `high` to value i as bit 4, and `plus`. No byte overflows.
-void add_fifth_bit(uint32_t high, uint8_t plus, uint8_t* codes) {
+// Adds bit i of `high` to value i as bit 4.
+void add_fifth_bit(uint32_t high, uint8_t* codes) {
   for (int i = 0; i < 32; i += 8, codes += 8, high >>= 8) {
-    const uint64_t sum =
-        read<uint64_t>(codes) + kFifthBits[high & 255] + uint64_t{plus} * 0x0101010101010101U;
+    const uint64_t sum = read<uint64_t>(codes) | kFifthBits[high & 255];
     std::memcpy(codes, &sum, sizeof sum);
   }
 }
@@ -83,14 +82,14 @@ void q4_1(const uint8_t* from, CodeRow to) {
 void q5_0(const uint8_t* from, CodeRow to) {
   to.scales[0] = half(from);
   split_halves(from + 6, to.codes);
-  add_fifth_bit(read<uint32_t>(from + 2), 128 - 16, to.codes);
+  add_fifth_bit(read<uint32_t>(from + 2), to.codes);
 }
 
 void q5_1(const uint8_t* from, CodeRow to) {
   to.scales[0] = half(from);
   to.minima[0] = half(from + 2);
   split_halves(from + 8, to.codes);
-  add_fifth_bit(read<uint32_t>(from + 4), 0, to.codes);
+  add_fifth_bit(read<uint32_t>(from + 4), to.codes);
 }
 
 // The scale is a power of two in 8 bits, for half of the table's values.
@@ -127,8 +126,7 @@ void q3_k(const uint8_t* from, CodeRow to) {
   }
   two_bits(from + 32, to.codes);
   for (int bit = 0; bit < 8; ++bit, to.codes += 32) {  // a clear bit subtracts 4
-    for (int i = 0; i < 32; ++i)
-      to.codes[i] = static_cast<uint8_t>(to.codes[i] + 4 + (from[i] >> bit & 1) * 4);
+    for (int i = 0; i < 32; ++i) to.codes[i] = static_cast<uint8_t>(to.codes[i] | (from[i] >> bit & 1) << 2);
   }
   *to.outer = half(from + 108);
 }
@@ -177,8 +175,7 @@ void q6_k(const uint8_t* from, CodeRow to) {
     const uint8_t *low = from + part / 4 * 64 + part % 2 * 32, *high = from + 128 + part / 4 * 32;
     const int low_shift = part % 4 / 2 * 4, high_shift = part % 4 * 2;
     for (int i = 0; i < 32; ++i) {
-      const int q = (low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4;
-      to.codes[i] = static_cast<uint8_t>(q + 128 - 32);
+      to.codes[i] = static_cast<uint8_t>((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4);
     }
   }
 }
@@ -195,7 +192,7 @@ void iq4_xs(const uint8_t* from, CodeRow to) {
 
 struct Blocks {
   std::string_view type;
-  DType dtype;
+  int bits;
   Code code;
   ScaleType scales;
   bool minimum;
@@ -204,23 +201,23 @@ struct Blocks {
 
   WeightFormat form() const {
     const uint16_t block = scales == ScaleType::kNested ? 256 : 64;
-    return {dtype, {code, scales, minimum, size, block, dtype == DType::kQ8 && unpack != q8_0}};
+    return {bits > 4 ? DType::kQ8 : DType::kQ4, {code, scales, minimum, size, block, own_bits(bits)}};
   }
 };
 
-constexpr Blocks kBlocks[] = {{"Q8_0", DType::kQ8, Code::kLinear, ScaleType::kF16, false, 32, q8_0},
-                              {"Q4_0", DType::kQ4, Code::kLinear, ScaleType::kF16, false, 32, q4_0},
-                              {"Q4_1", DType::kQ4, Code::kLinear, ScaleType::kF16, true, 32, q4_1},
-                              {"Q5_0", DType::kQ8, Code::kLinear, ScaleType::kF16, false, 32, q5_0},
-                              {"Q5_1", DType::kQ8, Code::kLinear, ScaleType::kF16, true, 32, q5_1},
-                              {"Q2_K", DType::kQ4, Code::kLinear, ScaleType::kNested, true, 16, q2_k},
-                              {"Q3_K", DType::kQ4, Code::kLinear, ScaleType::kNested, false, 16, q3_k},
-                              {"Q4_K", DType::kQ4, Code::kLinear, ScaleType::kNested, true, 32, q4_k},
-                              {"Q5_K", DType::kQ8, Code::kLinear, ScaleType::kNested, true, 32, q5_k},
-                              {"Q6_K", DType::kQ8, Code::kLinear, ScaleType::kNested, false, 16, q6_k},
-                              {"IQ4_NL", DType::kQ4, Code::kIq4, ScaleType::kF16, false, 32, q4_0},
-                              {"IQ4_XS", DType::kQ4, Code::kIq4, ScaleType::kNested, false, 32, iq4_xs},
-                              {"MXFP4", DType::kQ4, Code::kE2M1, ScaleType::kBF16, false, 32, mxfp4}};
+constexpr Blocks kBlocks[] = {{"Q8_0", 8, Code::kLinear, ScaleType::kF16, false, 32, q8_0},
+                              {"Q4_0", 4, Code::kLinear, ScaleType::kF16, false, 32, q4_0},
+                              {"Q4_1", 4, Code::kLinear, ScaleType::kF16, true, 32, q4_1},
+                              {"Q5_0", 5, Code::kLinear, ScaleType::kF16, false, 32, q5_0},
+                              {"Q5_1", 5, Code::kLinear, ScaleType::kF16, true, 32, q5_1},
+                              {"Q2_K", 2, Code::kLinear, ScaleType::kNested, true, 16, q2_k},
+                              {"Q3_K", 3, Code::kLinear, ScaleType::kNested, false, 16, q3_k},
+                              {"Q4_K", 4, Code::kLinear, ScaleType::kNested, true, 32, q4_k},
+                              {"Q5_K", 5, Code::kLinear, ScaleType::kNested, true, 32, q5_k},
+                              {"Q6_K", 6, Code::kLinear, ScaleType::kNested, false, 16, q6_k},
+                              {"IQ4_NL", 4, Code::kIq4, ScaleType::kF16, false, 32, q4_0},
+                              {"IQ4_XS", 4, Code::kIq4, ScaleType::kNested, false, 32, iq4_xs},
+                              {"MXFP4", 4, Code::kE2M1, ScaleType::kBF16, false, 32, mxfp4}};
 
 }  // namespace
 

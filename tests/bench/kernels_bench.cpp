@@ -111,7 +111,7 @@ void MatmulForms(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * m * n * k);
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(stored_bytes(w.matrix)));
 }
-BENCHMARK(MatmulForms)->ArgsProduct({{1, 2}, {1, 512}, benchmark::CreateDenseRange(0, 25, 1)})->UseRealTime();
+BENCHMARK(MatmulForms)->ArgsProduct({{1, 2}, {1, 512}, benchmark::CreateDenseRange(0, 31, 1)})->UseRealTime();
 
 void LayOut(benchmark::State& state) {
   const FormCase c = form_cases()[static_cast<size_t>(state.range(0))];
@@ -131,7 +131,7 @@ void LayOut(benchmark::State& state) {
   state.SetLabel(std::string(c.name) + (floats ? " -> bf16" : ""));
   state.SetItemsProcessed(state.iterations() * n * k);
 }
-BENCHMARK(LayOut)->ArgsProduct({{0, 1, 7, 9, 22, 24}, {0, 1}});
+BENCHMARK(LayOut)->ArgsProduct({{0, 1, 7, 9, 28, 30}, {0, 1}});
 
 void MatmulPrefill(benchmark::State& state) { multiply_in(state, 512, 5632, 2048); }
 BENCHMARK(MatmulPrefill)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();

@@ -1,6 +1,7 @@
 #pragma once
 #include <ostream>
 
+#include "kernels/integers.h"
 #include "tests/kernels/tensors.h"
 
 namespace lariat::test {

@@ -28,13 +28,19 @@ inline std::vector<FormCase> form_cases() {
           {"Q8_0", {q8, {linear, kF16}}},
           {"Q4_0", {q4, {linear, kF16}}},
           {"Q4_1", {q4, {linear, kF16, true}}},
-          {"Q5_0", {q8, {linear, kF16, false, 32, 64, true}}},
-          {"Q5_1", {q8, {linear, kF16, true, 32, 64, true}}},
+          {"Q5_0", {q8, {linear, kF16, false, 32, 64, 5}}},
+          {"Q5_1", {q8, {linear, kF16, true, 32, 64, 5}}},
           {"Q4_K", {q4, {linear, kNested, true, 32, 256}}},
-          {"Q5_K", {q8, {linear, kNested, true, 32, 256, true}}},
-          {"Q6_K", {q8, {linear, kNested, false, 16, 256, true}}},
-          {"Q2_K", {q4, {linear, kNested, true, 16, 256}}},
-          {"Q3_K192", {q4, {linear, kNested, false, 16, 192}}},
+          {"Q5_K", {q8, {linear, kNested, true, 32, 256, 5}}},
+          {"Q6_K", {q8, {linear, kNested, false, 16, 256, 6}}},
+          {"Q2_K", {q4, {linear, kNested, true, 16, 256, 2}}},
+          {"Q3_K192", {q4, {linear, kNested, false, 16, 192, 3}}},
+          {"Q2Plain", {q4, {linear, kF16, false, 64, 64, 2}}},
+          {"Q3Minimum", {q4, {linear, kBF16, true, 32, 64, 3}}},
+          {"Q5Halves", {q8, {linear, kF32, false, 16, 64, 5}}},
+          {"Q6Minimum", {q8, {linear, kNested, true, 64, 192, 6}}},
+          {"Wide6", {q8, {linear, kNested, false, 16, 256, 0, true}}},
+          {"Wide4", {q4, {linear, kNested, true, 16, 256}}},
           {"Q6_K448", {q8, {linear, kNested, true, 16, 448}}},
           {"IQ4_NL", {q4, {Code::kIq4, kF16}}},
           {"IQ4_XS", {q4, {Code::kIq4, kNested, false, 32, 256}}},
@@ -58,7 +64,7 @@ inline HostWeight random_codes(const WeightFormat& form, int64_t rows, int64_t c
   return {form, rows, cols, [=](int64_t row, const CodeRow& to) {
             const QuantLayout layout(form, rows, cols);
             const bool narrow = form.grouping.narrow, minimum = form.grouping.minimum;
-            const int codes = narrow ? (minimum ? 33 : 65) : form.dtype == DType::kQ8 ? 256 : 16;
+            const int codes = narrow ? (minimum ? 33 : 65) : 1 << layout.bits();
             const int first = narrow && !minimum ? 128 - 32 : 0;
             float largest = 0;
             for (int q = 0; q < codes; ++q) {
@@ -94,8 +100,14 @@ inline HostWeight random_codes(const WeightFormat& form, int64_t rows, int64_t c
           }};
 }
 
-inline Loaded load_codes(Backend& backend, const HostWeight& from) {
-  const WeightFormat form = from.m.form();
+// Format in which the backend holds weights of `form`.
+inline WeightFormat form_on(const Backend& backend, const WeightFormat& form) {
+  return backend.traits().planes ? form : form.widened();
+}
+
+// widen: in all bits of the DType.
+inline Loaded load_codes(Backend& backend, const HostWeight& from, bool widen = false) {
+  const WeightFormat form = widen ? from.m.form().widened() : form_on(backend, from.m.form());
   LoadedWeight loaded = backend.load_weight({&from, 1}, {&form, 1}, DType::kF32);
   return {loaded.weight.blocks[0].w, std::move(loaded.memory)};
 }

@@ -1,7 +1,6 @@
 #include "kernels/quant.h"
 
 #include <cmath>
-#include <set>
 
 #include "hwy/targets.h"
 #include "kernels/cpu/cpu_features.h"
@@ -24,24 +23,6 @@ std::vector<float> weights(int64_t rows, int64_t cols, bool strange, uint64_t se
   for (size_t i = 0; i < w.size(); i += 71) w[i] = kStrange[i / 71 % std::size(kStrange)];
   for (size_t i = 0; i < std::min<size_t>(w.size(), 96); ++i) w[i] = i < 32 ? 0.0F : i < 64 ? 1e-35F : 0.25F;
   return w;
-}
-
-TEST(QuantLayout, EveryWeightHasItsOwnBits) {
-  for (const DType dtype : kTypes) {
-    const QuantLayout layout(dtype, 33, 130);
-    std::set<int64_t> taken;
-    for (int64_t r = 0; r < layout.tiles() * kQuantRows; ++r) {
-      for (int64_t c = 0; c < layout.blocks() * kQuantBlock; ++c) {
-        taken.insert(2 * layout.value_at(r, c) + (layout.in_high_nibble(c) ? 1 : 0));
-        if (dtype == DType::kQ8) taken.insert(2 * layout.value_at(r, c) + 1);
-        if (c % kQuantGroup == 0) {
-          for (int64_t i = 0; i < 4; ++i) taken.insert(2 * layout.scale_at(r, c) + i);
-        }
-      }
-    }
-    EXPECT_EQ(taken.size(), 2 * layout.bytes()) << name_of(dtype);
-    EXPECT_EQ(*taken.rbegin(), static_cast<int64_t>(2 * layout.bytes()) - 1);
-  }
 }
 
 TEST(Quantize, TheVectorVersionIsBitwiseIdentical) {

@@ -24,8 +24,10 @@ TEST(Forms, ValuesKeepTheirStoredWidth) {
     const char *folder, *module;
     WeightFormat form;
   };
-  const auto form = [](DType width, Code code, ScaleType scales, bool minimum, uint8_t size) {
-    return WeightFormat(width, {code, scales, minimum, size, static_cast<uint16_t>(size == 128 ? 128 : 64)});
+  const auto form = [](DType width, Code code, ScaleType scales, bool minimum, uint8_t size,
+                       uint8_t bits = 0) {
+    const uint16_t block = size == 128 ? 128 : 64;
+    return WeightFormat(width, {code, scales, minimum, size, block, bits});
   };
   constexpr DType kQ4 = DType::kQ4, kQ8 = DType::kQ8;
   const Row rows[] = {{"fp8", "self_attn.q_proj", form(kQ8, Code::kE4M3, kF32, false, 32)},
@@ -34,15 +36,15 @@ TEST(Forms, ValuesKeepTheirStoredWidth) {
                       {"compressed_tensors", "self_attn.o_proj", form(kQ8, Code::kLinear, kF32, true, 128)},
                       {"pack_quantized", "self_attn.q_proj", form(kQ4, Code::kLinear, kBF16, false, 32)},
                       {"pack_quantized", "self_attn.k_proj", form(kQ4, Code::kLinear, kF32, true, 128)},
-                      {"pack_quantized", "mlp.gate_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
+                      {"pack_quantized", "mlp.gate_proj", form(kQ4, Code::kLinear, kF16, false, 32, 2)},
                       {"gptq", "self_attn.q_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
                       {"gptq", "self_attn.k_proj", form(kQ4, Code::kLinear, kF32, true, 32)},
                       {"gptq", "self_attn.v_proj", form(kQ8, Code::kLinear, kF16, false, 32)},
                       {"gptq", "mlp.up_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
                       {"awq", "self_attn.o_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
                       {"awq", "self_attn.q_proj", form(kQ4, Code::kLinear, kF32, true, 32)},
-                      {"mlx", "self_attn.o_proj", form(kQ4, Code::kLinear, kF16, true, 128)},
-                      {"mlx", "mlp.gate_proj", form(kQ8, Code::kLinear, kF16, true, 32)},
+                      {"mlx", "self_attn.o_proj", form(kQ4, Code::kLinear, kF16, true, 128, 2)},
+                      {"mlx", "mlp.gate_proj", form(kQ8, Code::kLinear, kF16, true, 32, 5)},
                       {"mlx_mxfp4", "self_attn.q_proj", form(kQ4, Code::kE2M1, kBF16, false, 32)},
                       {"bitsandbytes", "self_attn.q_proj", form(kQ4, Code::kNf4, kF32, false, 128)},
                       {"bitsandbytes", "self_attn.o_proj", form(kQ4, Code::kFp4, kF32, false, 128)},

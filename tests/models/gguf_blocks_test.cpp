@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 
 #include "kernels/quant.h"
 #include "models/safetensors.h"
@@ -72,10 +73,11 @@ TEST(GgufBlocks, EqualTheGgufPackage) {
   EXPECT_EQ(types, 13);
 }
 
-// Blocks of 256 have nested scales; values of at most 6 bits share bytes.
+// Blocks of 256 have nested scales; values of other sizes than 4 and 8 bits are in planes.
 TEST(GgufBlocks, FillTheirRowAndNothingElse) {
-  const std::set<std::string> nested{"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"},
-      narrow{"Q5_0", "Q5_1", "Q5_K", "Q6_K"};
+  const std::set<std::string> nested{"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"};
+  const std::map<std::string, int> bits{{"Q5_0", 5}, {"Q5_1", 5}, {"Q2_K", 2},
+                                        {"Q3_K", 3}, {"Q5_K", 5}, {"Q6_K", 6}};
   const Tensors golden = open_safetensors_file(kGolden);
   for (const auto& [name, blocks] : golden.all()) {
     if (name.ends_with(".values")) continue;
@@ -83,7 +85,7 @@ TEST(GgufBlocks, FillTheirRowAndNothingElse) {
     const auto weight = gguf_codes(tensor_of(name, blocks.data, 1, cols));
     const Grouping& grouping = weight->m.form().grouping;
     EXPECT_EQ(grouping.block, nested.contains(name) ? 256 : 64) << name;
-    EXPECT_EQ(grouping.narrow, narrow.contains(name)) << name;
+    EXPECT_EQ(grouping.bits, bits.contains(name) ? bits.at(name) : 0) << name;
     std::vector<uint8_t> codes(static_cast<size_t>(cols) + 64, 0xAB);
     std::vector<float> floats(400, 777);
     float* const at = floats.data();
@@ -136,9 +138,9 @@ TEST(GgufTypes, TakeTheMemoryOfTheirForm) {
     const char* type;
     double file, memory;
   } kTypes[] = {{"Q8_0", 8.5, 8.5},      {"Q4_0", 4.5, 4.5},   {"Q4_1", 5, 5},
-                {"Q5_0", 5.5, 8.5},      {"Q5_1", 6, 9},       {"Q2_K", 2.625, 5.125},
-                {"Q3_K", 3.4375, 4.625}, {"Q4_K", 4.5, 4.625}, {"Q5_K", 5.5, 8.625},
-                {"Q6_K", 6.5625, 8.625}, {"IQ4_NL", 4.5, 4.5}, {"IQ4_XS", 4.25, 4.375},
+                {"Q5_0", 5.5, 5.5},      {"Q5_1", 6, 6},       {"Q2_K", 2.625, 3.125},
+                {"Q3_K", 3.4375, 3.625}, {"Q4_K", 4.5, 4.625}, {"Q5_K", 5.5, 5.625},
+                {"Q6_K", 6.5625, 6.625}, {"IQ4_NL", 4.5, 4.5}, {"IQ4_XS", 4.25, 4.375},
                 {"MXFP4", 4.25, 4.5}};
   for (const auto& [type, file, memory] : kTypes) {
     constexpr int64_t kRows = 16, kCols = 4096;
