@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/contexts/memory_check.h"
 #include "engine/contexts/saved_context.h"
 #include "engine/lariat.h"
 #include "tests/engine/engine_test_util.h"
@@ -201,6 +202,19 @@ TEST(Divided, SavedContexts) {
     for (const char* name : {"one", "divided"})
       EXPECT_LT(difference(expected, continued(divided, name)), kSumOrderTolerance) << name;
     EXPECT_LT(difference(expected, continued(one, "divided")), kSumOrderTolerance);
+  });
+}
+
+TEST(Divided, ALongerCacheFits) {
+  if (ranks().size() == 1) LARIAT_SKIP("for several ranks");
+  OpenOptions options = f32_options();
+  options.split = "sequence";
+  compare(checkpoint_dir("llama_gqa"), options, [](const Engine& one, const Engine& divided) {
+    Session whole = one.session(), part = divided.session();
+    int64_t length = 1000;
+    while (fits_memory(whole, length, 1)) length += length / 10;
+    EXPECT_TRUE(fits_memory(part, length, 1));
+    EXPECT_FALSE(fits_memory(part, 2 * length * ranks().size(), 1));
   });
 }
 
