@@ -128,8 +128,7 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   agree_on_errors(*ranks, error, what);
   check_equal_models(*ranks, engine.model, path);
   if (ranks->rank() == 0)
-    engine.session_options.ranks =
-        (engine.ranks = std::make_unique<Ranks>(*ranks, engine.model.split.by_sequence)).get();
+    engine.session_options.ranks = (engine.ranks = std::make_unique<Ranks>(*ranks, engine.model.split)).get();
   return engine;
 }
 

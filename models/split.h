@@ -31,6 +31,9 @@ struct LayerSplit {
 struct Place {
   int rank = 0, ranks = 1;
   bool by_sequence = false;  // page i of a sequence's cache is on rank i % ranks only; false: heads
+
+  int owner_of(int64_t page) const { return by_sequence ? static_cast<int>(page % ranks) : rank; }
+  bool owns(int64_t page) const { return owner_of(page) == rank; }
 };
 
 struct Split : Place {

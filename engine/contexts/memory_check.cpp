@@ -30,7 +30,7 @@ double free_bytes() { return meminfo_bytes("MemAvailable:"); }
 double cache_bytes(Session& session, int64_t length) {
   const KvPool& pool = session.pool();
   const Ranks* const ranks = pool.ranks();
-  const int owners = ranks != nullptr && ranks->by_sequence() ? ranks->communicator().size() : 1;
+  const int owners = ranks != nullptr && ranks->place().by_sequence ? ranks->place().ranks : 1;
   return static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position()) *
          static_cast<double>(length) / owners;
 }

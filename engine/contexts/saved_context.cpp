@@ -74,7 +74,7 @@ ContextRecord record_of(const Sequence& sequence, std::span<const int32_t> token
 
 void refuse_divided_heads(const Session& session) {
   const Ranks* const ranks = session.options().ranks;
-  if (ranks != nullptr && !ranks->by_sequence())
+  if (ranks != nullptr && !ranks->place().by_sequence)
     throw UsageError("`split` heads: a page lacks the heads of other processes; use `split` sequence");
 }
 
@@ -82,14 +82,14 @@ void refuse_divided_heads(const Session& session) {
 void copy_page(Session& session, const KvCache& cache, int64_t first, std::span<std::byte> page) {
   const int64_t index = first / kKvPage;
   void* const held = cache.pages()[index];
-  Ranks* const ranks = session.options().ranks;
-  if (held != nullptr && (ranks == nullptr || ranks->owns(index))) {
+  const KvPool& pool = session.pool();
+  if (held != nullptr && pool.owns(index)) {
     session.backend().copy_out(page.data(), held, page.size());
   } else if (held != nullptr) {
-    ranks->read_page(session.pool(), index, held, page);
+    pool.ranks()->read_page(pool, index, held, page);
   }
   const int64_t filled = held == nullptr ? 0 : cache.length() - first;
-  if (filled < kKvPage) clear_rest(page, session.pool().geometry(), filled);
+  if (filled < kKvPage) clear_rest(page, pool.geometry(), filled);
 }
 
 }  // namespace
@@ -156,12 +156,11 @@ SavedContext load_context(Session& session, const std::filesystem::path& file, c
     // Dropped pages are zeros; only a position method drops pages.
     const std::span<const std::byte> content = record.pages.subspan(at, page_bytes);
     const int64_t index = std::ssize(contents.pages);
-    Ranks* const ranks = session.options().ranks;
     if (!record.identity.method.empty() && std::ranges::all_of(content, is_zero)) {
       contents.pages.emplace_back();
-    } else if (ranks != nullptr && !ranks->owns(index)) {
+    } else if (!pool.owns(index)) {
       contents.pages.push_back(pool.allocate(index));
-      ranks->write_page(pool, index, contents.pages.back()->data(), content);
+      pool.ranks()->write_page(pool, index, contents.pages.back()->data(), content);
     } else if (session.backend().traits().host_memory) {
       std::byte* page = mapped->writable_data() + (record.pages.data() - mapped->data()) + at;
       contents.pages.push_back(std::make_shared<KvPool::Page>(pool, page, mapped));

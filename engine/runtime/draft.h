@@ -14,11 +14,10 @@ class Draft {
   // session: of the smaller model; must outlive the draft.
   explicit Draft(Session& session) : session_(session), sequence_(session.new_sequence()) {}
 
-  // Guesses up to `most` tokens after `text`, greedily, ids below `vocab`. row_cost: see Lookup::guess; stops
-  // where the product of the draft's probabilities falls below row_cost and the cost of another guess.
-  // model_bytes: read by a decode step of the larger model.
-  std::vector<int32_t> guess(std::span<const int32_t> text, int64_t most, double row_cost, int64_t vocab,
-                             size_t model_bytes);
+  // Guesses up to `most` tokens after `text` of `model`, greedily. row_cost: see Lookup::guess. Stops where
+  // the product of the draft's probabilities falls below row_cost and the cost of another guess.
+  std::vector<int32_t> guess(std::span<const int32_t> text, int64_t most, double row_cost,
+                             const Model& model);
 
  private:
   Session& session_;

@@ -58,9 +58,10 @@ std::vector<KvLayer> KvPool::rotated_layers(bool second_keys) const {
 }
 
 std::shared_ptr<KvPool::Page> KvPool::allocate(int64_t index) {
-  const bool own = ranks_ == nullptr || ranks_->owns(index);
-  return std::make_shared<Page>(*this, backend_.allocate(own ? geometry_.page_bytes : 1));
+  return std::make_shared<Page>(*this, backend_.allocate(owns(index) ? geometry_.page_bytes : 1));
 }
+
+bool KvPool::owns(int64_t index) const { return ranks_ == nullptr || ranks_->place().owns(index); }
 
 KvCache::KvCache(KvPool& pool, RopeFrequencies frequencies)
     : pool_(&pool), frequencies_(std::move(frequencies)) {}
@@ -99,10 +100,9 @@ void KvCache::own_pages(size_t first, size_t last) {
     if (pages_[i].use_count() <= 1) continue;
     const auto index = static_cast<int64_t>(i);
     std::shared_ptr<KvPool::Page> copy = pool_->allocate(index);
-    Ranks* const ranks = pool_->ranks();
-    if (ranks == nullptr || ranks->owns(index))
+    if (pool_->owns(index))
       pool_->backend().copy(copy->data(), pages_[i]->data(), pool_->geometry().page_bytes);
-    if (ranks != nullptr) ranks->copy_page(*pool_, copy->data(), pages_[i]->data());
+    if (Ranks* ranks = pool_->ranks()) ranks->copy_page(*pool_, copy->data(), pages_[i]->data());
     table_[i] = copy->data();
     pages_[i] = std::move(copy);
   }

@@ -42,9 +42,9 @@ class KvPool {
     std::shared_ptr<const void> owner_;
     void* data_;
   };
-  // Page `index` of a sequence; a page of another rank has no memory for keys. Throws Error when the backend
-  // is out of memory.
+  // Page `index` of a sequence, without memory if another rank owns it. Throws Error when out of memory.
   std::shared_ptr<Page> allocate(int64_t index);
+  bool owns(int64_t index) const;  // whether this process stores page `index` of a sequence
 
   const KvGeometry& geometry() const { return geometry_; }
   // Layers that use the sequence's RoPE frequencies, rather than a local RoPE or none. second_keys: as layers

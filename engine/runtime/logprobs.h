@@ -23,6 +23,7 @@ class Logprobs {
  public:
   Logprobs(Backend& backend, const Matrix& logits, int64_t top);
   TokenScore of(int32_t token) const;
+  TokenLogprob likeliest() const { return {likeliest_, -loss_}; }
 
  private:
   std::vector<float> logits_;

@@ -169,7 +169,7 @@ class Follower {
   Follower(const Model& model, Backend& backend, Communicator& ranks, const Ranks::SessionShape& shape)
       : backend_(backend),
         ranks_(ranks),
-        by_sequence_(model.split.by_sequence),
+        place_(model.split),
         activations_(shape.activations),
         pool_(model.cache_spec(), backend, shape.k_dtype, shape.v_dtype, shape.second_keys),
         decoder_(model.own_spec(), model.weights, model.spec.ropes, pool_.geometry(), backend, shape.chunk,
@@ -243,15 +243,14 @@ class Follower {
   std::span<void* const> own_pages(Reader& from, Kept& kept) {
     std::vector<void*> own;
     for (const void* page : from.get_all<const void*>()) {
-      const bool mine = !by_sequence_ || std::ssize(own) % ranks_.size() == ranks_.rank();
-      own.push_back(mine ? own_page(page) : nullptr);
+      own.push_back(place_.owns(std::ssize(own)) ? own_page(page) : nullptr);
     }
     return kept.keep(std::move(own));
   }
 
   Backend& backend_;
   Communicator& ranks_;
-  bool by_sequence_;
+  const Place place_;
   int activations_;
   KvPool pool_;
   Decoder decoder_;
@@ -330,21 +329,22 @@ void Ranks::free_page(const KvPool& session, const void* page) {
 }
 
 void* const* Ranks::own(void* const* pages, int64_t positions) {
-  if (!by_sequence_) return pages;
+  if (!place_.by_sequence) return pages;
   std::vector<void*>& own = own_.emplace_back();
-  for (void* const page : pages_of(pages, positions)) own.push_back(owns(std::ssize(own)) ? page : nullptr);
+  for (void* const page : pages_of(pages, positions))
+    own.push_back(place_.owns(std::ssize(own)) ? page : nullptr);
   return own.data();
 }
 
 void Ranks::read_page(const KvPool& session, int64_t index, const void* page, std::span<std::byte> to) {
-  const int owner = owner_of(index);
+  const int owner = place_.owner_of(index);
   call_of(Call::kReadPage, session, owner, page).send(communicator_);
   communicator_.gather(nullptr, parts_of(communicator_, owner, to.size()), to.data());
 }
 
 void Ranks::write_page(const KvPool& session, int64_t index, const void* page,
                        std::span<const std::byte> from) {
-  call_of(Call::kWritePage, session, owner_of(index), page).send(communicator_);
+  call_of(Call::kWritePage, session, place_.owner_of(index), page).send(communicator_);
   communicator_.broadcast(const_cast<std::byte*>(from.data()), from.size());  // sends
 }
 

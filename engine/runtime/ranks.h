@@ -18,15 +18,14 @@ namespace lariat {
 // rank 0.
 class Ranks {
  public:
-  Ranks(Communicator& communicator, bool by_sequence)
-      : communicator_(communicator), by_sequence_(by_sequence) {}
+  // place: of rank 0.
+  Ranks(Communicator& communicator, const Place& place) : communicator_(communicator), place_(place) {}
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
   ~Ranks();  // ends follow() on the other ranks
 
   Communicator& communicator() const { return communicator_; }
-  bool by_sequence() const { return by_sequence_; }              // Place::by_sequence
-  bool owns(int64_t page) const { return owner_of(page) == 0; }  // of rank 0
+  const Place& place() const { return place_; }
 
   struct SessionShape {
     DType k_dtype, v_dtype;
@@ -51,14 +50,10 @@ class Ranks {
   void write_page(const KvPool& session, int64_t index, const void* page, std::span<const std::byte> from);
 
  private:
-  int owner_of(int64_t page) const {
-    return by_sequence_ ? static_cast<int>(page % communicator_.size()) : 0;
-  }
-
   void* const* own(void* const* pages, int64_t positions);
 
   Communicator& communicator_;
-  bool by_sequence_;
+  const Place place_;
   std::list<std::vector<void*>> own_;  // page tables with null for the pages of other ranks
   std::vector<StepSequence> sequences_;
 };

@@ -70,8 +70,7 @@ void RunningText::guess(const Session& session, int64_t most) {
   const double cost = row_cost(session, std::ssize(request.tokens));
   if (request.options.draft != nullptr) {
     if (!draft) draft.emplace(*request.options.draft);
-    guesses = draft->guess(request.tokens, most, cost, session.model().spec.vocab_size,
-                           session.model().weights.token_bytes);
+    guesses = draft->guess(request.tokens, most, cost, session.model());
   } else {
     guesses = lookup.guess(request.tokens, most, cost);
   }
