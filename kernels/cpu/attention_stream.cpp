@@ -65,21 +65,26 @@ HWY_INLINE VF32 SumsOfLanes(VF32* tile) {
 constexpr int64_t kTileRows = kLanes >= 16 ? 4 : kLanes;
 static_assert(kTileRows <= kAttentionStreamTile);
 
-// Prefetches the next positions: with many rows, the hardware prefetcher does not run ahead. 0 bytes: no
-// prefetch.
+// Prefetches part of the next block, k_bytes and v_bytes per position of this one: with many rows, the
+// hardware prefetcher does not run ahead. Keys and values in turn are faster than one after the other.
 struct Ahead {
   const char* k = nullptr;
   const char* v = nullptr;
   int64_t k_bytes = 0, v_bytes = 0;
 
-  HWY_INLINE void fetch(int64_t position, int64_t count) const {
-    const char* const key = k + position * k_bytes;
-    const char* const value = v + position * v_bytes;
-    const int64_t bytes = count * std::max(k_bytes, v_bytes);
-    for (int64_t i = 0; i < bytes; i += cpu::kLineBytes) {
-      __builtin_prefetch(key + i, 0, 2);
-      __builtin_prefetch(value + i, 0, 2);
-    }
+  // Called for every kStep positions.
+  template <int64_t kStep>
+  HWY_INLINE void fetch(int64_t key) const {
+    constexpr int64_t kKeys = std::max<int64_t>(kStep, 8);  // at once
+    if (key % kKeys != 0) return;
+    for (int64_t i = 0; i < kKeys * k_bytes; i += cpu::kLineBytes)
+      __builtin_prefetch(k + key * k_bytes + i, 0, 2);
+    for (int64_t i = 0; i < kKeys * v_bytes; i += cpu::kLineBytes)
+      __builtin_prefetch(v + key * v_bytes + i, 0, 2);
+  }
+  Ahead share(int64_t part, int64_t parts) const {
+    return {k + part * (kAttentionKeys * k_bytes / parts), v + part * (kAttentionKeys * v_bytes / parts),
+            k_bytes / parts, v_bytes / parts};
   }
 };
 
@@ -92,7 +97,7 @@ HWY_NOINLINE void Scores(const float* q, int64_t q_stride, const T* keys, const 
   const int64_t stride = span.stride, last = span.scored_last();
   for (int64_t key = span.scored_first(); key < last; key += kKeys) {
     const T* k = keys + key * stride;
-    ahead.fetch(key, kKeys);
+    ahead.fetch<kKeys>(key);
     VF32 tile[kLanes];
     Unroll<kLanes>([&](auto i) LARIAT_INLINE_BODY { tile[i] = hn::Zero(d); });
     for (int64_t i = 0; i < stride; i += kLanes) {
@@ -113,7 +118,7 @@ HWY_NOINLINE void Scores(const float* q, int64_t q_stride, const T* keys, const 
 // `weights`.
 template <int64_t kRows, int64_t kTile, int64_t kVectors, typename T>
 HWY_NOINLINE void Values(const float* weights, const float* factors, const T* values, const Span& span,
-                         float* acc, int64_t acc_stride) {
+                         const Ahead ahead, float* acc, int64_t acc_stride) {
   const F32 d;
   VF32 tile[kRows * kVectors];
   Unroll<kRows * kVectors>([&](auto n) LARIAT_INLINE_BODY {
@@ -122,6 +127,7 @@ HWY_NOINLINE void Values(const float* weights, const float* factors, const T* va
   });
   for (int64_t key = span.first; key < span.last; ++key) {
     const T* v = values + key * span.stride;
+    ahead.fetch<1>(key);
     VF32 weight[kRows];
     Unroll<kRows>([&](auto r) LARIAT_INLINE_BODY { weight[r] = hn::Set(d, weights[key * kTile + r]); });
     Unroll<kVectors>([&](auto i) LARIAT_INLINE_BODY {
@@ -139,39 +145,40 @@ HWY_NOINLINE void Values(const float* weights, const float* factors, const T* va
 
 template <int64_t kTile, typename T>
 void WeighRows(const float* weights, const float* factors, const T* values, const Span& span, int64_t cols,
-               float* acc, int64_t acc_stride) {
+               const Ahead& ahead, float* acc, int64_t acc_stride) {
   constexpr int64_t kRows = std::min<int64_t>(kTile, 4);
+  const int64_t wide = cols / (kWide * kLanes) * kWide * kLanes;
+  const int64_t passes = kTile / kRows * (wide / (kWide * kLanes) + (cols - wide) / kLanes);
+  int64_t pass = 0;
   for (int64_t row = 0; row < kTile; row += kRows) {
     float* const out = acc + row * acc_stride;
-    int64_t at = 0;
-    for (; at + kWide * kLanes <= cols; at += kWide * kLanes) {
-      Values<kRows, kTile, kWide>(weights + row, factors + row, values + at, span, out + at, acc_stride);
-    }
-    for (; at < cols; at += kLanes) {
-      Values<kRows, kTile, 1>(weights + row, factors + row, values + at, span, out + at, acc_stride);
+    for (int64_t at = 0; at < cols; ++pass) {
+      const auto add = at < wide ? Values<kRows, kTile, kWide, T> : Values<kRows, kTile, 1, T>;
+      add(weights + row, factors + row, values + at, span, ahead.share(pass, passes), out + at, acc_stride);
+      at += at < wide ? kWide * kLanes : kLanes;
     }
   }
 }
 
 template <int64_t kRows>
-void AttendTile(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead& ahead,
+void AttendTile(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead (&ahead)[2],
                 int64_t row) {
   HWY_ALIGN float scores[kRows * kAttentionKeys];
   float factors[kRows];
   const int64_t at = row * task.stride;
   WithDType(stored.k, stored.k_dtype, [&](const auto* keys) HWY_ATTR {
-    Scores<kRows>(task.q + at, task.stride, keys, span, ahead, scores);
+    Scores<kRows>(task.q + at, task.stride, keys, span, ahead[0], scores);
   });
   SoftmaxStep<kRows>(task, {row, span.base, span.scored_first(), span.scored_last()}, scores, factors);
   const int64_t cols = std::min(task.value_stride, span.stride);
   WithDType(stored.v, stored.v_dtype, [&](const auto* values) HWY_ATTR {
-    WeighRows<kRows>(scores, factors, values, span, cols, task.acc + at, task.stride);
+    WeighRows<kRows>(scores, factors, values, span, cols, ahead[1], task.acc + at, task.stride);
   });
 }
 
 // Takes the smallest sufficient tile of up to kMost rows.
 template <int64_t kMost>
-void AttendRows(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead& ahead,
+void AttendRows(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead (&ahead)[2],
                 int64_t row) {
   if constexpr (kMost > 1) {
     if (task.rows - row <= kMost / 2) return AttendRows<kMost / 2>(task, stored, span, ahead, row);
@@ -179,9 +186,11 @@ void AttendRows(const AttentionTask& task, const Stored& stored, const Span& spa
   AttendTile<kMost>(task, stored, span, ahead, row);
 }
 
-void Attend(const AttentionTask& task, const Stored& stored, const Span& span, Ahead ahead) {
-  for (int64_t row = 0; row < task.rows; row += kTileRows, ahead = {}) {
-    AttendRows<kTileRows>(task, stored, span, ahead, row);
+void Attend(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead& ahead) {
+  const int64_t tiles = ceil_div(task.rows, kTileRows);
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const Ahead parts[] = {ahead.share(2 * tile, 2 * tiles), ahead.share(2 * tile + 1, 2 * tiles)};
+    AttendRows<kTileRows>(task, stored, span, parts, tile * kTileRows);
   }
 }
 
