@@ -66,6 +66,22 @@ bool has_nan(const CodeRow& from, const QuantLayout& layout, int64_t g) {
   return std::any_of(first, first + count, [](uint8_t code) { return (code & 0x7f) == 0x7f; });
 }
 
+// Writes the plane of a group of codes. The number of bits is a constant: divisions by it are shifts.
+template <int kBits>
+void put_plane(const uint8_t* group, int first_bit, uint8_t* to) {
+  const QuantPlane plane{kBits, first_bit};
+  const uint32_t mask = plane.mask() * 0x01010101U;
+  for (int64_t line = 0; line < kBits; ++line) {
+    uint32_t bits = 0;
+    for (int64_t quad = line; quad < kQuantGroup / 4; quad += kBits) {
+      uint32_t codes = 0;
+      std::memcpy(&codes, group + 4 * quad, sizeof codes);
+      bits |= (codes >> first_bit & mask) << plane.shift(quad);
+    }
+    std::memcpy(to + plane.line(line), &bits, sizeof bits);
+  }
+}
+
 // Writes a row to its positions in `to`, which must be zero there.
 void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_t* to) {
   const Grouping& grouping = layout.form.grouping;
@@ -83,15 +99,21 @@ void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_
     uint8_t* const at = to + layout.value_at(row, first);
     const uint8_t* const group = from.codes + first;
     for (const QuantPlane& plane : planes_of(layout.bits())) {
-      const uint32_t mask = plane.mask() * 0x01010101U;
-      for (int64_t line = 0; line < plane.bits; ++line) {
-        uint32_t bits = 0;
-        for (int64_t quad = line; quad < kQuantGroup / 4; quad += plane.bits) {
-          uint32_t codes = 0;
-          std::memcpy(&codes, group + 4 * quad, sizeof codes);
-          bits |= (codes >> plane.first & mask) << plane.shift(quad);
-        }
-        std::memcpy(at + plane.line(line), &bits, sizeof bits);
+      switch (plane.bits) {
+        case 1:
+          put_plane<1>(group, plane.first, at);
+          break;
+        case 2:
+          put_plane<2>(group, plane.first, at);
+          break;
+        case 4:
+          put_plane<4>(group, plane.first, at);
+          break;
+        case 8:
+          put_plane<8>(group, plane.first, at);
+          break;
+        default:
+          break;  // no second plane
       }
     }
   }

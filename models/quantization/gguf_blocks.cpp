@@ -29,7 +29,7 @@ constexpr GgufType kTypes[] = {
     {"NVFP4", 40, 64, 36},    {"Q1_0", 41, 128, 18}};
 
 // Unpacks one block of a row. By value: written bytes may alias anything.
-using Unpack = void (*)(const uint8_t* from, CodeRow to);
+using Unpack = void (*)(const uint8_t* from, const CodeRow& to);
 
 template <class T>
 T read(const uint8_t* from) {
@@ -63,29 +63,29 @@ void add_fifth_bit(uint32_t high, uint8_t* codes) {
   }
 }
 
-void q8_0(const uint8_t* from, CodeRow to) {
+void q8_0(const uint8_t* from, const CodeRow& to) {
   to.scales[0] = half(from);
   for (int i = 0; i < 32; ++i) to.codes[i] = from[2 + i] ^ 0x80;  // + 128
 }
 
-void q4_0(const uint8_t* from, CodeRow to) {  // IQ4_NL too
+void q4_0(const uint8_t* from, const CodeRow& to) {  // IQ4_NL too
   to.scales[0] = half(from);
   split_halves(from + 2, to.codes);
 }
 
-void q4_1(const uint8_t* from, CodeRow to) {
+void q4_1(const uint8_t* from, const CodeRow& to) {
   to.scales[0] = half(from);
   to.minima[0] = half(from + 2);
   split_halves(from + 4, to.codes);
 }
 
-void q5_0(const uint8_t* from, CodeRow to) {
+void q5_0(const uint8_t* from, const CodeRow& to) {
   to.scales[0] = half(from);
   split_halves(from + 6, to.codes);
   add_fifth_bit(read<uint32_t>(from + 2), to.codes);
 }
 
-void q5_1(const uint8_t* from, CodeRow to) {
+void q5_1(const uint8_t* from, const CodeRow& to) {
   to.scales[0] = half(from);
   to.minima[0] = half(from + 2);
   split_halves(from + 8, to.codes);
@@ -93,7 +93,7 @@ void q5_1(const uint8_t* from, CodeRow to) {
 }
 
 // The scale is a power of two in 8 bits, for half of the table's values.
-void mxfp4(const uint8_t* from, CodeRow to) {
+void mxfp4(const uint8_t* from, const CodeRow& to) {
   const uint32_t e = from[0];
   to.scales[0] = e == 255 ? std::numeric_limits<float>::quiet_NaN()  // OCP's; 2^128 in ggml
                           : std::bit_cast<float>(e < 2 ? 0x200000U << e : (e - 1) << 23);
@@ -108,7 +108,7 @@ void two_bits(const uint8_t* from, uint8_t* codes) {
   }
 }
 
-void q2_k(const uint8_t* from, CodeRow to) {
+void q2_k(const uint8_t* from, const CodeRow& to) {
   for (int g = 0; g < 16; ++g) {
     to.scales[g] = static_cast<float>(from[g] & 15);
     to.minima[g] = static_cast<float>(-(from[g] >> 4));
@@ -118,21 +118,22 @@ void q2_k(const uint8_t* from, CodeRow to) {
   *to.outer_minima = half(from + 82);
 }
 
-void q3_k(const uint8_t* from, CodeRow to) {
+void q3_k(const uint8_t* from, const CodeRow& to) {
   const uint8_t* const scales = from + 96;
   for (int g = 0; g < 16; ++g) {
     const int low = scales[g % 8] >> (g / 8 * 4) & 15, high = scales[8 + g % 4] >> (g / 4 * 2) & 3;
     to.scales[g] = static_cast<float>((low | high << 4) - 32);
   }
   two_bits(from + 32, to.codes);
-  for (int bit = 0; bit < 8; ++bit, to.codes += 32) {  // a clear bit subtracts 4
-    for (int i = 0; i < 32; ++i) to.codes[i] = static_cast<uint8_t>(to.codes[i] | (from[i] >> bit & 1) << 2);
+  uint8_t* codes = to.codes;
+  for (int bit = 0; bit < 8; ++bit, codes += 32) {  // a clear bit subtracts 4
+    for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(codes[i] | (from[i] >> bit & 1) << 2);
   }
   *to.outer = half(from + 108);
 }
 
 // Start of Q4_K and Q5_K: f16 factors of scales and minima, and 8 of each in 6 bits.
-void six_bit_scales(const uint8_t* from, CodeRow to) {
+void six_bit_scales(const uint8_t* from, const CodeRow& to) {
   *to.outer = half(from);
   *to.outer_minima = half(from + 2);
   from += 4;
@@ -154,33 +155,35 @@ void nibbles(const uint8_t* from, uint8_t* codes) {
   }
 }
 
-void q4_k(const uint8_t* from, CodeRow to) {
+void q4_k(const uint8_t* from, const CodeRow& to) {
   six_bit_scales(from, to);
   nibbles(from + 16, to.codes);
 }
 
-void q5_k(const uint8_t* from, CodeRow to) {
+void q5_k(const uint8_t* from, const CodeRow& to) {
   six_bit_scales(from, to);
   nibbles(from + 48, to.codes);
   const uint8_t* const high = from + 16;
-  for (int bit = 0; bit < 8; ++bit, to.codes += 32) {
-    for (int i = 0; i < 32; ++i) to.codes[i] = static_cast<uint8_t>(to.codes[i] | (high[i] >> bit & 1) << 4);
+  uint8_t* codes = to.codes;
+  for (int bit = 0; bit < 8; ++bit, codes += 32) {
+    for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(codes[i] | (high[i] >> bit & 1) << 4);
   }
 }
 
-void q6_k(const uint8_t* from, CodeRow to) {
+void q6_k(const uint8_t* from, const CodeRow& to) {
   *to.outer = half(from + 208);
   for (int g = 0; g < 16; ++g) to.scales[g] = static_cast<float>(static_cast<int8_t>(from[192 + g]));
-  for (int part = 0; part < 8; ++part, to.codes += 32) {
+  uint8_t* codes = to.codes;
+  for (int part = 0; part < 8; ++part, codes += 32) {
     const uint8_t *low = from + part / 4 * 64 + part % 2 * 32, *high = from + 128 + part / 4 * 32;
     const int low_shift = part % 4 / 2 * 4, high_shift = part % 4 * 2;
     for (int i = 0; i < 32; ++i) {
-      to.codes[i] = static_cast<uint8_t>((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4);
+      codes[i] = static_cast<uint8_t>((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4);
     }
   }
 }
 
-void iq4_xs(const uint8_t* from, CodeRow to) {
+void iq4_xs(const uint8_t* from, const CodeRow& to) {
   *to.outer = half(from);
   const auto high = read<uint16_t>(from + 2);
   for (int g = 0; g < 8; ++g) {
@@ -263,8 +266,11 @@ std::shared_ptr<const HostWeight> gguf_codes(const StoredTensor& tensor) {
     const uint8_t* from = data + row * count * block.bytes;
     for (int64_t b = 0; b < count; ++b, from += block.bytes) {
       unpack(from, to);
-      to = {to.codes + block.elements, to.scales + groups, to.minima + minima, to.outer + outer,
-            to.outer_minima + (minima > 0 ? outer : 0)};
+      to.codes += block.elements;
+      to.scales += groups;
+      to.minima += minima;
+      to.outer += outer;
+      to.outer_minima += minima > 0 ? outer : 0;
     }
   };
   return std::make_shared<HostWeight>(form, rows, cols, read_row);
