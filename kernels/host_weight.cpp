@@ -68,7 +68,7 @@ bool has_nan(const CodeRow& from, const QuantLayout& layout, int64_t g) {
 
 // Writes the plane of a group of codes. The number of bits is a constant: divisions by it are shifts.
 template <int kBits>
-void put_plane(const uint8_t* group, int first_bit, uint8_t* to) {
+void put_bits(const uint8_t* group, int first_bit, uint8_t* to) {
   const QuantPlane plane{kBits, first_bit};
   const uint32_t mask = plane.mask() * 0x01010101U;
   for (int64_t line = 0; line < kBits; ++line) {
@@ -82,39 +82,34 @@ void put_plane(const uint8_t* group, int first_bit, uint8_t* to) {
   }
 }
 
+void put_plane(const uint8_t* group, const QuantPlane& plane, uint8_t* to) {
+  if (plane.bits == 8) put_bits<8>(group, plane.first, to);
+  if (plane.bits == 4) put_bits<4>(group, plane.first, to);
+  if (plane.bits == 2) put_bits<2>(group, plane.first, to);
+  if (plane.bits == 1) put_bits<1>(group, plane.first, to);
+}
+
 // Writes a row to its positions in `to`, which must be zero there.
 void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_t* to) {
   const Grouping& grouping = layout.form.grouping;
-  for (int64_t g = 0; g < layout.scales(); ++g) {
-    uint8_t* const at = to + layout.scale_at(row, g * layout.size());
-    store_scale(grouping.scales, has_nan(from, layout, g) ? NAN : from.scales[g], at);
-    if (grouping.minimum) store_scale(grouping.scales, from.minima[g], at + layout.inner_bytes());
-  }
-  for (int64_t b = 0; layout.nested() && b < layout.blocks(); ++b) {
-    uint8_t* const at = to + layout.outer_at(row, b * layout.block());
-    store_scale(ScaleType::kF16, from.outer[b], at);
-    if (grouping.minimum) store_scale(ScaleType::kF16, from.outer_minima[b], at + 2 * kQuantRows);
-  }
-  for (int64_t first = 0; first < layout.cols; first += kQuantGroup) {
-    uint8_t* const at = to + layout.value_at(row, first);
-    const uint8_t* const group = from.codes + first;
-    for (const QuantPlane& plane : planes_of(layout.bits())) {
-      switch (plane.bits) {
-        case 1:
-          put_plane<1>(group, plane.first, at);
-          break;
-        case 2:
-          put_plane<2>(group, plane.first, at);
-          break;
-        case 4:
-          put_plane<4>(group, plane.first, at);
-          break;
-        case 8:
-          put_plane<8>(group, plane.first, at);
-          break;
-        default:
-          break;  // no second plane
-      }
+  const int64_t scale_step = kQuantRows * layout.scale_width(), minima = layout.inner_bytes();
+  const int64_t group_bytes = layout.group_bytes();
+  const auto planes = planes_of(layout.bits());
+  for (int64_t b = 0; b < layout.blocks(); ++b) {
+    const int64_t first = b * layout.block(), last = std::min(first + layout.block(), layout.cols);
+    uint8_t* scale = to + layout.scale_at(row, first);
+    for (int64_t g = first / layout.size(); g * layout.size() < last; ++g, scale += scale_step) {
+      store_scale(grouping.scales, has_nan(from, layout, g) ? NAN : from.scales[g], scale);
+      if (grouping.minimum) store_scale(grouping.scales, from.minima[g], scale + minima);
+    }
+    if (layout.nested()) {
+      uint8_t* const outer = to + layout.outer_at(row, first);
+      store_scale(ScaleType::kF16, from.outer[b], outer);
+      if (grouping.minimum) store_scale(ScaleType::kF16, from.outer_minima[b], outer + 2 * kQuantRows);
+    }
+    uint8_t* at = to + layout.value_at(row, first);
+    for (int64_t c = first; c < last; c += kQuantGroup, at += group_bytes) {
+      for (const QuantPlane& plane : planes) put_plane(from.codes + c, plane, at);
     }
   }
 }
