@@ -160,6 +160,7 @@ void WeighRows(const float* weights, const float* factors, const T* values, cons
   }
 }
 
+// ahead: during the scores, and during the values.
 template <int64_t kRows>
 void AttendTile(const AttentionTask& task, const Stored& stored, const Span& span, const Ahead (&ahead)[2],
                 int64_t row) {
