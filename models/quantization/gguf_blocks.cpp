@@ -28,7 +28,7 @@ constexpr GgufType kTypes[] = {
     {"BF16", 30, 1, 2},       {"TQ1_0", 34, 256, 54},   {"TQ2_0", 35, 256, 66},   {"MXFP4", 39, 32, 17},
     {"NVFP4", 40, 64, 36},    {"Q1_0", 41, 128, 18}};
 
-// Unpacks one block of a row. By value: written bytes may alias anything.
+// Unpacks one block of a row. Loops copy to.codes: written bytes may alias anything, `to` too.
 using Unpack = void (*)(const uint8_t* from, const CodeRow& to);
 
 template <class T>
@@ -65,7 +65,8 @@ void add_fifth_bit(uint32_t high, uint8_t* codes) {
 
 void q8_0(const uint8_t* from, const CodeRow& to) {
   to.scales[0] = half(from);
-  for (int i = 0; i < 32; ++i) to.codes[i] = from[2 + i] ^ 0x80;  // + 128
+  uint8_t* const codes = to.codes;
+  for (int i = 0; i < 32; ++i) codes[i] = from[2 + i] ^ 0x80;  // + 128
 }
 
 void q4_0(const uint8_t* from, const CodeRow& to) {  // IQ4_NL too
