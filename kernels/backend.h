@@ -154,7 +154,6 @@ struct Traits {
   bool host_memory = true;     // memory-mapped weights are used in place
   bool asynchronous = false;   // ops return before they complete
   bool copies_bf16 = false;    // load_weight copies bf16 weights into another layout
-  bool planes = false;         // quantized weights may have Grouping::bits
   bool quantizes = true;       // load_weight and linear ops accept quantized dtypes
   int64_t steady_tokens = 16;  // least token capacity of a step, for stable addresses of recorded steps
   // Whether attention over this cache uses the fastest units, several times faster than others.

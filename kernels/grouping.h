@@ -17,8 +17,10 @@ enum class Code : uint8_t {
 constexpr bool is_integer(Code code) { return code <= Code::kIq4; }
 
 // Storage type of scales and minima. kNested: small integers times an f16 per output and block (K-quants of
-// llama.cpp).
-enum class ScaleType : uint8_t { kBF16, kF16, kF32, kNested };
+// llama.cpp). kPairs: the same, with the integers of a scale and its minimum, 0 to 15, in one byte (Q2_K).
+enum class ScaleType : uint8_t { kBF16, kF16, kF32, kNested, kPairs };
+
+constexpr bool is_nested(ScaleType type) { return type >= ScaleType::kNested; }
 
 // Grouping::bits of values of `bits` bits.
 constexpr uint8_t own_bits(int bits) { return static_cast<uint8_t>(bits == 8 || bits == 4 ? 0 : bits); }
@@ -37,7 +39,7 @@ struct Grouping {
   // A format of quantize() (kernels/quant.h).
   bool plain() const { return *this == Grouping{}; }
   // Inputs whose scales are stored together: a row can be cut at their multiples.
-  int64_t unit() const { return scales == ScaleType::kNested ? block : size; }
+  int64_t unit() const { return is_nested(scales) ? block : size; }
 };
 
 }  // namespace lariat

@@ -47,12 +47,15 @@ class RowOfCodes {
   std::vector<float> scales_;
 };
 
-void store_scale(ScaleType type, float value, uint8_t* to) {
+// shift: of a scale, or of a minimum, in the byte of a pair.
+void store_scale(ScaleType type, float value, uint8_t* to, int shift = 0) {
   const auto store = [to](const auto& bits) { std::memcpy(to, &bits, sizeof bits); };
   if (type == ScaleType::kF32) {
     store(value);
   } else if (type == ScaleType::kNested) {
     store(static_cast<int8_t>(value));
+  } else if (type == ScaleType::kPairs) {
+    *to |= static_cast<uint8_t>(static_cast<int>(value) << shift);
   } else {
     store(type == ScaleType::kF16 ? f32_to_f16(value) : f32_to_bf16(value));
   }
@@ -100,7 +103,7 @@ void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_
     uint8_t* scale = to + layout.scale_at(row, first);
     for (int64_t g = first / layout.size(); g * layout.size() < last; ++g, scale += scale_step) {
       store_scale(grouping.scales, has_nan(from, layout, g) ? NAN : from.scales[g], scale);
-      if (grouping.minimum) store_scale(grouping.scales, from.minima[g], scale + minima);
+      if (grouping.minimum) store_scale(grouping.scales, from.minima[g], scale + minima, 4);
     }
     if (layout.nested()) {
       uint8_t* const outer = to + layout.outer_at(row, first);
@@ -150,7 +153,7 @@ HostWeight quantized_columns(const HostWeight& from, int64_t first, int64_t coun
     const int64_t size = m.grouping.size, block = m.grouping.block, groups = ceil_div(count, size);
     std::copy_n(scales + first / size, groups, to.scales);
     if (m.grouping.minimum) std::copy_n(minima + first / size, groups, to.minima);
-    if (m.grouping.scales != ScaleType::kNested) return;
+    if (!is_nested(m.grouping.scales)) return;
     std::copy_n(outer + first / block, ceil_div(count, block), to.outer);
     if (m.grouping.minimum)
       std::copy_n(outer_minima + first / block, ceil_div(count, block), to.outer_minima);
@@ -182,22 +185,19 @@ HostWeight columns_of(const HostWeight& from, int64_t first, int64_t count) {
 }
 
 bool copies_codes(const HostWeight& from, const Matrix& to) {
-  return from.read_row && (from.m.form() == to.form() || from.m.form().widened() == to.form());
+  return from.read_row && from.m.form() == to.form();
 }
 
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
   const QuantLayout layout(to);
   auto* const bytes = static_cast<uint8_t*>(to.data);
   RowOfCodes row(to);
-  const int up = layout.zero() - QuantLayout(from.m).zero();  // if `to` is wider
   for (int64_t r = first * kQuantRows; r < std::min(last * kQuantRows, to.rows); ++r) {
     // Clears tile by tile: a cleared tile is still cached when its rows are written.
     if (r % kQuantRows == 0)
       std::fill_n(bytes + r / kQuantRows * layout.tile_bytes(), layout.tile_bytes(), uint8_t{0});
     const CodeRow codes = row.room();
     from.read_row(first_row + r, codes);
-    for (int64_t c = 0; up != 0 && c < to.cols; ++c)
-      codes.codes[c] = static_cast<uint8_t>(codes.codes[c] + up);
     put_row(codes, layout, r, bytes);
   }
 }

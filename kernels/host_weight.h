@@ -39,7 +39,7 @@ HostWeight columns_of(const HostWeight& from, int64_t first, int64_t count);
 // Conversions to kernel layouts (kernels/quant.h) in host memory. Row r of `to` is row first_row + r of the
 // weight.
 
-// Whether lay_out_tiles() applies: `to` has the same quantized values, maybe in more bits.
+// Whether lay_out_tiles() applies: `to` has the same quantized values.
 bool copies_codes(const HostWeight& from, const Matrix& to);
 // Copies quantized values to tiles [first, last) of `to`.
 void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last);

@@ -85,7 +85,8 @@ Group quantize_group(const float* w, DType dtype) {
   return dtype == DType::kQ8 ? q8_group(w, largest) : q4_group(w, largest);
 }
 
-float stored_scale(const QuantLayout& layout, const uint8_t* inner, const uint8_t* outer) {
+// shift: of a scale, or of a minimum, in the byte of a pair.
+float stored_scale(const QuantLayout& layout, const uint8_t* inner, const uint8_t* outer, int shift) {
   const auto half = [](const uint8_t* at) { return static_cast<uint16_t>(at[0] | at[1] << 8); };
   switch (layout.form.grouping.scales) {
     case ScaleType::kBF16:
@@ -99,6 +100,8 @@ float stored_scale(const QuantLayout& layout, const uint8_t* inner, const uint8_
     }
     case ScaleType::kNested:
       return f16_to_f32(half(outer)) * static_cast<float>(static_cast<int8_t>(*inner));
+    case ScaleType::kPairs:
+      return f16_to_f32(half(outer)) * static_cast<float>(*inner >> shift & 15);
   }
   return 0;
 }
@@ -155,9 +158,10 @@ float dequantized(const Matrix& m, int64_t row, int64_t col) {
   const QuantLayout layout(m);
   const auto* bytes = static_cast<const uint8_t*>(m.data);
   const uint8_t *inner = bytes + layout.scale_at(row, col), *outer = bytes + layout.outer_at(row, col);
-  double value = stored_scale(layout, inner, outer);
+  double value = stored_scale(layout, inner, outer, 0);
   value *= code_value(m.form(), layout.value(bytes, row, col));
-  if (m.grouping.minimum) value += stored_scale(layout, inner + layout.inner_bytes(), outer + 2 * kQuantRows);
+  if (m.grouping.minimum)
+    value += stored_scale(layout, inner + layout.inner_bytes(), outer + 2 * kQuantRows, 4);
   return static_cast<float>(value);
 }
 

@@ -41,6 +41,7 @@
 //     a plane of p bits has p lines; inputs 4 j .. 4 j + 3 are in line j % p, from bit j / p * p of a byte on
 //   scale data: [block / size][16 outputs] scales, then minima in the same shape;
 //     nested: [16 outputs] f16 for the scales and for the minima, then both as int8
+//     pairs: the same, then one byte for both, the scale in the lower half
 //
 // A vector holds four inputs of all outputs of a tile: sums need no reduction across lanes. Data is aligned
 // to 64 bytes and read in order. Formats of quantize() take 8.5 and 4.5 bits per weight.
@@ -75,7 +76,8 @@ struct QuantLayout {
       : form(form_), rows(rows_), cols(cols_) {}
 
   bool bytes_wide() const { return form.dtype == DType::kQ8; }
-  bool nested() const { return form.grouping.scales == ScaleType::kNested; }
+  bool pairs() const { return form.grouping.scales == ScaleType::kPairs; }
+  bool nested() const { return is_nested(form.grouping.scales); }
   int64_t size() const { return form.grouping.size; }
   int64_t block() const { return form.grouping.block; }
   int64_t tiles() const { return ceil_div(rows, kQuantRows); }
@@ -83,9 +85,11 @@ struct QuantLayout {
   int64_t groups() const { return blocks() * (block() / kQuantGroup); }  // of 32 inputs, per output
   int64_t scales() const { return ceil_div(cols, size()); }              // per output
   int64_t outer_bytes() const { return nested() ? kQuantRows * 2 * kinds() : 0; }
-  // Bytes of a block's scales, or minima.
-  int64_t inner_bytes() const { return block() / size() * kQuantRows * scale_width(); }
-  int64_t scale_bytes() const { return round_up(outer_bytes() + kinds() * inner_bytes(), int64_t{64}); }
+  // Bytes from a block's (inner) scales to its minima.
+  int64_t inner_bytes() const { return pairs() ? 0 : kind_bytes(); }
+  int64_t scale_bytes() const {
+    return round_up(outer_bytes() + (pairs() ? 1 : kinds()) * kind_bytes(), int64_t{64});
+  }
   int64_t group_bytes() const { return kQuantRows * kQuantGroup * bits() / 8; }
   int64_t block_bytes() const { return scale_bytes() + block() / kQuantGroup * group_bytes(); }
   int64_t tile_bytes() const { return blocks() * block_bytes(); }
@@ -94,7 +98,7 @@ struct QuantLayout {
   int zero() const { return form.grouping.minimum ? 0 : 1 << (bits() - 1); }
   int64_t scale_width() const {
     const ScaleType type = form.grouping.scales;
-    return type == ScaleType::kF32 ? 4 : type == ScaleType::kNested ? 1 : 2;
+    return type == ScaleType::kF32 ? 4 : nested() ? 1 : 2;
   }
 
   // Byte offsets of an element's (inner) scale, with its minimum inner_bytes() later; of its outer scale,
@@ -132,6 +136,7 @@ struct QuantLayout {
     }
   }
   int64_t kinds() const { return form.grouping.minimum ? 2 : 1; }
+  int64_t kind_bytes() const { return block() / size() * kQuantRows * scale_width(); }  // scales, or minima
   int64_t block_at(int64_t row, int64_t col) const {
     return row / kQuantRows * tile_bytes() + col / block() * block_bytes();
   }

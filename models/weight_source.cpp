@@ -99,7 +99,6 @@ Weight WeightLoader::load(std::span<const Parameter> blocks, std::optional<DType
   for (const Parameter& block : blocks) {
     from.push_back(own_part(block, true));
     WeightFormat own = from.back().m.form();
-    if (!backend_.traits().planes) own = own.widened();
     if (block.transposed) {
       if (is_quantized(own.dtype)) own = spec_.dtype;  // groups of inputs would be groups of outputs
       from.back() = transposed(from.back());

@@ -40,7 +40,7 @@ std::string CpuBackend::description() const {
          (cpu::has_avx512_bf16() ? " + bf16" : "") + (cpu::has_amx_bf16() ? " + AMX" : "");
 }
 
-Traits CpuBackend::traits() const { return {.copies_bf16 = cpu::has_amx_bf16(), .planes = true}; }
+Traits CpuBackend::traits() const { return {.copies_bf16 = cpu::has_amx_bf16()}; }
 
 Buffer CpuBackend::allocate(size_t bytes) {
   // Large blocks use huge pages, for fewer page walks. The tail uses small pages: a page of a KV cache would

@@ -24,6 +24,7 @@ using VLI = hn::Vec<DLI>;
 using DLU = hn::RebindToUnsigned<DL>;
 using VLU = hn::Vec<DLU>;
 
+template <bool kMinimum>
 HWY_INLINE VL ScaleLanes(ScaleType type, const uint8_t* inner, const uint8_t* outer, int64_t lane) {
   const DL d;
   const auto at = [lane]<class T>(const uint8_t* from, T) { return reinterpret_cast<const T*>(from) + lane; };
@@ -34,10 +35,12 @@ HWY_INLINE VL ScaleLanes(ScaleType type, const uint8_t* inner, const uint8_t* ou
       return LoadF32(d, at(inner, hwy::float16_t()));
     case ScaleType::kF32:
       return LoadF32(d, at(inner, 0.0F));
-    case ScaleType::kNested:
+    default:
       break;
   }
-  const auto small = hn::PromoteTo(DLI(), hn::LoadU(hn::Rebind<int8_t, DL>(), at(inner, int8_t{})));
+  auto small = hn::PromoteTo(DLI(), hn::LoadU(hn::Rebind<int8_t, DL>(), at(inner, int8_t{})));
+  if (type == ScaleType::kPairs)
+    small = hn::And(hn::ShiftRight < kMinimum ? 4 : 0 > (small), hn::Set(DLI(), 15));
   return hn::Mul(LoadF32(d, at(outer, hwy::float16_t())), hn::ConvertTo(d, small));
 }
 
@@ -46,9 +49,9 @@ struct BlockScales {
 };
 HWY_INLINE BlockScales ScalesAt(const cpu::QuantBlock& b, const uint8_t* block, int64_t input, int64_t lane) {
   const uint8_t* inner = block + b.scales_at(input);
-  const VL scale = ScaleLanes(b.scales, inner, block, lane);
+  const VL scale = ScaleLanes<false>(b.scales, inner, block, lane);
   if (!b.minimum) return {scale, hn::Zero(DL())};
-  return {scale, ScaleLanes(b.scales, inner + b.inner_bytes, block + 2 * kQuantRows, lane)};
+  return {scale, ScaleLanes<true>(b.scales, inner + b.inner_bytes, block + 2 * kQuantRows, lane)};
 }
 
 // Decoders: at<i>(quad) decodes byte i of each lane.

@@ -52,7 +52,7 @@ template <int kBits_, bool kTable_, bool kHalves_, bool kPlain_ = false>
 struct QuantKind {
   static constexpr int kBits = kBits_;
   static constexpr bool kPlanes = kBits != 8 && kBits != 4, kTable = kTable_, kPlain = kPlain_,
-                        kNarrow = false, kNested = false;
+                        kNarrow = false, kNested = false, kPairs = false;
   static constexpr int kParts = kHalves_ ? 2 : 1;  // of a group, each with its own scale
   static int32_t of_x(const int32_t* sums, int part) {
     return part == 1 ? sums[1] : kParts == 2 ? sums[0] - sums[1] : sums[0];

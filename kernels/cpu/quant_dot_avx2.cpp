@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/cpu/fetch_ahead.h"
+#include "kernels/cpu/quant_avx2.h"
 #include "kernels/cpu/quant_block.h"
 #include "kernels/cpu/quant_matmul.h"
 
@@ -12,65 +12,21 @@
 // are thus exact. With nested scales, 16-bit pairs are multiplied by the small integers while they are added
 // to 32 bits.
 #if defined(__x86_64__)
-#include <immintrin.h>
-#define LARIAT_AVX2 __attribute__((target("avx2,fma,f16c")))
-#define LARIAT_AVX2_INLINE LARIAT_AVX2 inline __attribute__((always_inline))
-#define LARIAT_AVX2_LAMBDA LARIAT_AVX2 __attribute__((always_inline))
 
 namespace lariat::cpu {
 namespace {
 
-constexpr int kHalves = 2;  // vectors of 8 outputs in a tile
 constexpr int kRowsInRegisters = 3;
-constexpr int64_t kVectorBytes = 32, kHalfRows = kQuantRows / kHalves;
 constexpr int64_t kGroupQuads = kQuantGroup / 4;
 constexpr int kNarrowZero = 32;  // zero point of narrow values, from their minimum
-
-LARIAT_AVX2_INLINE __m256i quad_at(const int8_t* x) {
-  int32_t quad;
-  std::memcpy(&quad, x, sizeof(quad));
-  return _mm256_set1_epi32(quad);
-}
-
-LARIAT_AVX2_INLINE __m256i vector_at(const uint8_t* w) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
-}
-
-// Calls body(std::integral_constant<int, i>()) for kFirst, kFirst + kStep, ... below kEnd.
-template <int kFirst, int kEnd, int kStep, class Body>
-LARIAT_AVX2_INLINE void unroll(const Body& body) {
-  if constexpr (kFirst < kEnd) {
-    body(std::integral_constant<int, kFirst>());
-    unroll<kFirst + kStep, kEnd, kStep>(body);
-  }
-}
-
-// Values of a quad of a group, for half of the outputs.
-template <int kBits, int kQuad>
-LARIAT_AVX2_INLINE __m256i codes_at(const uint8_t* half) {
-  constexpr QuantPlane kLow = planes_of(kBits)[0], kHigh = planes_of(kBits)[1];
-  const __m256i low =
-      _mm256_and_si256(_mm256_srli_epi16(vector_at(half + kLow.line(kQuad)), kLow.shift(kQuad)),
-                       _mm256_set1_epi8(kLow.mask()));
-  if constexpr (kHigh.bits == 0) {
-    return low;
-  } else {
-    constexpr int kUp = kHigh.first - kHigh.shift(kQuad);
-    const __m256i line = vector_at(half + kHigh.line(kQuad)),
-                  place = _mm256_set1_epi8(static_cast<char>(kHigh.mask() << kHigh.first));
-    const __m256i high =
-        kUp > 0 ? _mm256_slli_epi16(line, std::max(kUp, 0)) : _mm256_srli_epi16(line, std::max(-kUp, 0));
-    return _mm256_or_si256(low, _mm256_and_si256(high, place));
-  }
-}
 
 template <class K>
 struct Narrow : K {
   static constexpr bool kNarrow = true;
 };
-template <class K>
+template <class K, bool kPairs_ = false>
 struct Nested : K {
-  static constexpr bool kNested = true;
+  static constexpr bool kNested = true, kPairs = kPairs_;
 };
 
 // Sums of a group: one per part with its own scale, or one with nested scales.
@@ -178,33 +134,6 @@ LARIAT_AVX2_INLINE void multiply_nibbles(const GroupBytes& from, const Small<K, 
   }
 }
 
-// Half of 16 scales, or minima.
-LARIAT_AVX2_INLINE __m256 scales_at(ScaleType type, const uint8_t* inner, const uint8_t* outer, int half) {
-  const auto at = [half](const uint8_t* from, int64_t width) LARIAT_AVX2_LAMBDA {
-    return reinterpret_cast<const __m128i*>(from + half * kHalfRows * width);
-  };
-  switch (type) {
-    case ScaleType::kBF16:
-      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at(inner, 2))), 16));
-    case ScaleType::kF16:
-      return _mm256_cvtph_ps(_mm_loadu_si128(at(inner, 2)));
-    case ScaleType::kF32:
-      return _mm256_loadu_ps(reinterpret_cast<const float*>(at(inner, 4)));
-    case ScaleType::kNested:
-      break;
-  }
-  const __m256 small = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at(inner, 1))));
-  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128(at(outer, 2))), small);
-}
-
-// Small integers of half a tile, and pairs of them, one per half of a lane.
-LARIAT_AVX2_INLINE __m256i small_at(const uint8_t* inner, int half) {
-  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(inner + half * kHalfRows)));
-}
-LARIAT_AVX2_INLINE __m256i pair_of(__m256i low, __m256i high) {
-  return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xAA);
-}
-
 // Scale of a group of a row of x, and the sums of its parts.
 struct OfX {
   float scale;
@@ -266,18 +195,20 @@ LARIAT_AVX2_INLINE void add_parts(const Half<K, kX, kW>& of) {
 template <class K, int kX, int kW>
 LARIAT_AVX2_INLINE void add_nested(const Half<K, kX, kW>& of) {
   const QuantBlock& block = of.of_block;
-  const auto pairs_at = [&](const uint8_t* inner) LARIAT_AVX2_LAMBDA {
-    const __m256i first = small_at(inner, of.half);
-    return pair_of(first, K::kParts == 1 ? _mm256_setzero_si256() : small_at(inner + kQuantRows, of.half));
+  const auto pairs_at = [&](const uint8_t* inner, auto minimum) LARIAT_AVX2_LAMBDA {
+    const auto small = [&](int part) LARIAT_AVX2_LAMBDA {
+      return small_at<K, minimum()>(inner + part * kQuantRows, of.half);
+    };
+    return pair_of(small(0), K::kParts == 1 ? _mm256_setzero_si256() : small(1));
   };
   const __m256 scale = scales_at(ScaleType::kF16, of.block, nullptr, of.half);
   const __m256i zero = _mm256_set1_epi32(zero_of<K>(block));
   __m256 minimum = scale;
   __m256i scales{}, minima{};
-  if (zero_of<K>(block) != 0) scales = pairs_at(of.inner);
+  if (zero_of<K>(block) != 0) scales = pairs_at(of.inner, std::false_type());
   if (block.minimum) {
     minimum = scales_at(ScaleType::kF16, of.block + 2 * kQuantRows, nullptr, of.half);
-    minima = pairs_at(of.inner + block.inner_bytes);
+    minima = pairs_at(of.inner + block.inner_bytes, std::true_type());
   }
   for (int a = 0; a < kX; ++a) {
     const __m256i sums = pair_of(_mm256_set1_epi32(of.x[a].sums[0]), _mm256_set1_epi32(of.x[a].sums[1]));
@@ -318,7 +249,7 @@ LARIAT_AVX2_INLINE void add_group(const GroupPlace& p, int first, __m256i table,
   for (int b = 0; K::kNested && b < kW; ++b) {
     for (int h = 0; h < kHalves; ++h) {
       for (int part = 0; part < K::kParts; ++part) {
-        const __m256i small = small_at(scales + b * p.distance + part * kQuantRows, h);
+        const __m256i small = small_at<K, false>(scales + b * p.distance + part * kQuantRows, h);
         by[b][h][part] = pair_of(small, small);
       }
     }
@@ -408,6 +339,7 @@ void quant_dot_avx2(const QuantTask& task) {
       if (block.narrow && nested) return dot_task<Nested<Narrow<K>>>(task, block);
       if (block.narrow) return dot_task<Narrow<K>>(task, block);
     } else if constexpr (!K::kTable && !K::kPlain) {
+      if (block.scales == ScaleType::kPairs) return dot_task<Nested<K, true>>(task, block);
       if (nested) return dot_task<Nested<K>>(task, block);
     }
     dot_task<K>(task, block);

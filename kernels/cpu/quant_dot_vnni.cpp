@@ -115,6 +115,7 @@ LARIAT_VNNI inline __attribute__((always_inline)) __m256i halves_at(const uint8_
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
+template <bool kMinimum>
 LARIAT_VNNI inline __attribute__((always_inline)) __m512 scales_at(ScaleType type, const uint8_t* inner,
                                                                    const uint8_t* outer) {
   constexpr __mmask16 kAll = 0xffff;
@@ -126,10 +127,12 @@ LARIAT_VNNI inline __attribute__((always_inline)) __m512 scales_at(ScaleType typ
       return _mm512_maskz_cvtph_ps(kAll, halves_at(inner));
     case ScaleType::kF32:
       return _mm512_loadu_ps(inner);
-    case ScaleType::kNested:
+    default:
       break;
   }
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(inner));
+  __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(inner));
+  if (type == ScaleType::kPairs)
+    bytes = _mm_and_si128(_mm_maskz_srli_epi16(0xff, bytes, kMinimum ? 4 : 0), _mm_set1_epi8(15));
   return _mm512_mul_ps(_mm512_maskz_cvtph_ps(kAll, halves_at(outer)),
                        _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes)));
 }
@@ -158,14 +161,14 @@ LARIAT_VNNI inline __attribute__((always_inline)) void add_part(const Operands& 
       K::kPlain ? place * kQuantRows * 2 : of_block.scales_at(place * kQuantGroup + kPart * kQuantGroup / 2);
   for (int b = 0; b < kW; ++b) {
     const uint8_t *outer = block + b * from.distance, *inner = outer + scales;
-    const __m512 scale = scales_at(type, inner, outer);
+    const __m512 scale = scales_at<false>(type, inner, outer);
     for (int a = 0; a < kX; ++a) {
       const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(from.x_scales[a * from.groups + g]));
       const __m512 integers = _mm512_maskz_cvtepi32_ps(0xffff, sum[a][b]);
       total[a][b] = _mm512_fmadd_ps(integers, both, total[a][b]);
     }
     if (K::kPlain || !of_block.minimum) continue;
-    const __m512 minimum = scales_at(type, inner + of_block.inner_bytes, outer + 2 * kQuantRows);
+    const __m512 minimum = scales_at<true>(type, inner + of_block.inner_bytes, outer + 2 * kQuantRows);
     for (int a = 0; a < kX; ++a) {
       const float x = from.x_scales[a * from.groups + g] * static_cast<float>(of_x[a]);
       total[a][b] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x), total[a][b]);

@@ -11,7 +11,7 @@ namespace {
 
 static_assert(kCodeWarps == kWarps);
 
-// Converts words of four codes to signed bytes: 8-bit codes minus 128; 4-bit codes verbatim or by a table.
+// Converts words of four codes to signed bytes: minus 128; 4-bit codes verbatim or by a table.
 template <bool kFourBits, int kWords>
 __device__ __forceinline__ void to_signed_bytes(const Codes& c, uint32_t (&codes)[kWords]) {
 #pragma unroll
@@ -46,33 +46,11 @@ __device__ __forceinline__ void load_words(const unsigned char* from, uint32_t (
   }
 }
 
-// Chunk of a tile's inputs.
-struct Chunk {
-  const unsigned char* block;
-  int number;
-
-  __device__ __forceinline__ Chunk(const Codes& c, const unsigned char* tile, int chunk) {
-    const int blocks = block_of_chunk(c, chunk);
-    block = tile + int64_t{blocks} * c.block_bytes;
-    number = chunk - blocks * c.chunks;
-  }
-  __device__ __forceinline__ void advance(const Codes& c) {  // by kCodeWarps
-    block += c.step_bytes;
-    number += c.step_chunks;
-    if (number < c.chunks) return;
-    number -= c.chunks;
-    block += c.block_bytes;
-  }
-  template <bool kFourBits>
-  __device__ __forceinline__ const unsigned char* codes(const Codes& c) const {
-    return block + c.scale_bytes + number * (kChunk * kCodeRows / (kFourBits ? 2 : 1));
-  }
-};
-
 // Stored scales, or minima, of 2 or 4 adjacent outputs; nested scales for both halves of a group.
 template <ScaleType kType, int kOutputs>
 struct StoredScales {
-  static constexpr bool kNested = kType == ScaleType::kNested, kF32 = kType == ScaleType::kF32;
+  static constexpr bool kPairs = kType == ScaleType::kPairs, kNested = kPairs || kType == ScaleType::kNested,
+                        kF32 = kType == ScaleType::kF32;
   static constexpr int kWidth = kF32 ? 4 : kNested ? 1 : 2, kWords = kOutputs * (kF32 ? 4 : 2) / 4;
   using Inner = std::conditional_t<kOutputs == 4, uint32_t, uint16_t>;
   uint32_t words[kWords], inner[2];
@@ -87,6 +65,7 @@ struct StoredScales {
       load_words(chunk.block + (minima ? 2 * kCodeRows : 0) + output * 2, words);
       inner[0] = inner[1] = *reinterpret_cast<const Inner*>(at);
       if (c.size_bits < 5) inner[1] = *reinterpret_cast<const Inner*>(at + kCodeRows);
+      if (kPairs && minima) inner[0] >>= 4, inner[1] >>= 4;
     } else {
       load_words(at, words);
     }
@@ -142,7 +121,7 @@ struct CodeTile {
   // Scales of the upper half of a group, which differ for groups of 16.
   __device__ __forceinline__ Pair upper_half(const Codes& c, int chunk, int first, int output,
                                              const Pair& loaded) const {
-    if constexpr (kScales == ScaleType::kNested) return loaded;  // its inner[1]
+    if constexpr (Stored::kNested) return loaded;  // its inner[1]
     Pair pair;
     pair.load(c, Chunk(c, tile, chunk), first + kCodeGroup / 2, output);
     return pair;
@@ -150,37 +129,55 @@ struct CodeTile {
 };
 
 // --- one token: dot products of bytes --------------------------------------------------------------------
-// A lane sums four outputs of a tile. Per chunk it has, with 8 bits, four inputs of each group; with 4 bits,
-// four inputs of each half of one group, whose codes share bytes.
-template <bool kFourBits, ScaleType kScales>
-struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
-  static constexpr int kTokens = 1, kOutputs = 4, kLoads = kFourBits ? 1 : 2, kParts = kFourBits ? 2 : 1;
-  static constexpr bool kSmall = kScales == ScaleType::kBF16 || kScales == ScaleType::kF16;
+// A lane sums four outputs of a tile. Per chunk it has, with 8 bits, four inputs of each group; with fewer,
+// four inputs of each half of one group, whose codes share bytes, in planes from two lines.
+template <CodeWidth kWidth, ScaleType kScales>
+struct CodeDots : CodeTile<CodeDots<kWidth, kScales>, kScales, 4> {
+  static constexpr bool kBytes = kWidth == CodeWidth::kBytes, kFourBits = kWidth == CodeWidth::kNibbles,
+                        kSmall = kScales == ScaleType::kBF16 || kScales == ScaleType::kF16;
+  static constexpr int kTokens = 1, kOutputs = 4, kLoads = kFourBits ? 1 : 2, kParts = kBytes ? 1 : 2;
+  static constexpr int kShares = kBytes ? 2 : 1;  // of a chunk, each with a scale
   static constexpr int kBlocks = kSmall ? 3 : 2, kAhead = kFourBits ? 4 : kSmall ? 2 : 3;
   using Pair = typename CodeTile<CodeDots, kScales, 4>::Pair;
 
   float sum[kTokens][kOutputs];
 
   static __device__ __forceinline__ int output() { return lane_index() % 4 * kOutputs; }
-  static __device__ __forceinline__ int quad() {
-    return kFourBits ? lane_index() % 16 / 4 : lane_index() / 4;
-  }
-  static __device__ __forceinline__ int group(int load) { return kFourBits ? lane_index() / 16 : load; }
-  static __device__ __forceinline__ int first_input(int load) {
-    return group(load) * kCodeGroup + (kFourBits ? 0 : quad() * 4);
+  static __device__ __forceinline__ int quad() { return kBytes ? lane_index() / 4 : lane_index() % 16 / 4; }
+  static __device__ __forceinline__ int group(int share) { return kBytes ? share : lane_index() / 16; }
+  static __device__ __forceinline__ int first_input(int share) {
+    return group(share) * kCodeGroup + (kBytes ? quad() * 4 : 0);
   }
 
   struct Loaded {
     uint4 weights[kLoads];
-    Pair scales[kLoads];
+    Pair scales[kShares];
 
     __device__ __forceinline__ void load(const Codes& c, const Chunk& at) {
-      const unsigned char* codes = at.codes<kFourBits>(c) + lane_index() * 16;
+      const unsigned char* codes = at.codes<kWidth>(c);
 #pragma unroll
       for (int l = 0; l < kLoads; ++l) {
-        weights[l] = load16_streaming(codes + l * 512);
-        scales[l].load(c, at, first_input(l), output());
+        const int bytes = kWidth == CodeWidth::kPlanes
+                              ? group(0) * c.group_bytes + c.planes[l].line(quad()) + output() * 4
+                              : l * 512 + lane_index() * 16;
+        weights[l] = load16_streaming(codes + bytes);
       }
+#pragma unroll
+      for (int s = 0; s < kShares; ++s) scales[s].load(c, at, first_input(s), output());
+    }
+    // Four codes of each output, for the quad of each part.
+    __device__ __forceinline__ void codes(const Codes& c, int share,
+                                          uint32_t (&out)[kParts * kOutputs]) const {
+      const uint4 w = weights[kBytes ? share : 0], high = weights[kLoads - 1];
+      const uint32_t lows[] = {w.x, w.y, w.z, w.w}, highs[] = {high.x, high.y, high.z, high.w};
+#pragma unroll
+      for (int i = 0; i < kParts * kOutputs; ++i) {
+        const int j = i % kOutputs, at = quad() + i / kOutputs * 4;
+        out[i] = kWidth == CodeWidth::kPlanes
+                     ? c.planes[0].values(lows[j], at) | c.planes[1].values(highs[j], at)
+                     : lows[j] >> (i / kOutputs * 4);
+      }
+      to_signed_bytes<kFourBits>(c, out);
     }
   };
 
@@ -211,23 +208,21 @@ struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
   __device__ __forceinline__ void multiply_chunk(const G& g, const Loaded& loaded, int chunk) {
     const Codes& c = g.codes;
 #pragma unroll
-    for (int l = 0; l < kLoads; ++l) {
-      const uint4 w = loaded.weights[l];
-      uint32_t codes[kParts * kOutputs] = {w.x, w.y, w.z, w.w}, x[kParts];
-      const auto at = (only_token(g) * g.blocks + chunk) * 2 + group(l);
+    for (int s = 0; s < kShares; ++s) {
+      uint32_t codes[kParts * kOutputs], x[kParts];
+      loaded.codes(c, s, codes);
+      const auto at = (only_token(g) * g.blocks + chunk) * 2 + group(s);
       const auto* from = reinterpret_cast<const uint32_t*>(g.groups + at * kCodeGroup) + quad();
 #pragma unroll
       for (int i = 0; i < kParts; ++i) x[i] = from[4 * i];
-#pragma unroll
-      for (int j = kOutputs; j < kParts * kOutputs; ++j) codes[j] = codes[j - kOutputs] >> 4;
-      to_signed_bytes<kFourBits>(c, codes);
       const float x_scale = g.group_scales[at];
-      if (kFourBits && c.size_bits < 5) {
-        const Pair upper = this->upper_half(c, chunk, first_input(l), output(), loaded.scales[l]);
-        add<0, 1>(c, loaded.scales[l], codes, x, x_scale);
+      const Pair& pair = loaded.scales[s];
+      if (!kBytes && c.size_bits < 5) {
+        const Pair upper = this->upper_half(c, chunk, first_input(s), output(), pair);
+        add<0, 1>(c, pair, codes, x, x_scale);
         add<kParts - 1, 1>(c, upper, codes, x, x_scale);
       } else {
-        add<0, kParts>(c, loaded.scales[l], codes, x, x_scale);
+        add<0, kParts>(c, pair, codes, x, x_scale);
       }
     }
   }
@@ -238,11 +233,13 @@ struct CodeDots : CodeTile<CodeDots<kFourBits, kScales>, kScales, 4> {
 // --- more tokens: tensor cores --------------------------------------------------------------------------
 // As QuantMma (gemv_tiles.cu). Halves of a group with their own scales take an mma each, with zeros in the
 // other half. An mma with ones gives the sums of x, for offsets and minima.
-template <bool kFourBits, ScaleType kScales, int kGroups>
-struct CodeMma : CodeTile<CodeMma<kFourBits, kScales, kGroups>, kScales, 2> {
+template <CodeWidth kWidth, ScaleType kScales, int kGroups>
+struct CodeMma : CodeTile<CodeMma<kWidth, kScales, kGroups>, kScales, 2> {
+  static constexpr bool kFourBits = kWidth == CodeWidth::kNibbles, kPlanes = kWidth == CodeWidth::kPlanes;
   static constexpr int kTokens = kGroups * 8, kBlocks = 2;
   static constexpr int kAhead = kFourBits && kScales != ScaleType::kF32 ? 4 : 2;
-  static constexpr int kLoadsPerGroup = kFourBits ? 1 : 2;  // 4 bits: upper nibbles are inputs 16 to 31
+  // 4 bits: upper nibbles are inputs 16 to 31. Planes: a line of each.
+  static constexpr int kLoadsPerGroup = kFourBits ? 1 : 2;
   using Pair = typename CodeTile<CodeMma, kScales, 2>::Pair;
 
   float sum[kGroups][4];
@@ -255,12 +252,15 @@ struct CodeMma : CodeTile<CodeMma<kFourBits, kScales, kGroups>, kScales, 2> {
 
     __device__ __forceinline__ void load(const Codes& c, const Chunk& at) {
       constexpr int kQuadBytes = 4 * kCodeRows;
-      const unsigned char* codes = at.codes<kFourBits>(c) + lane_index() % 4 * kQuadBytes + output() * 4;
+      const int t = lane_index() % 4;
+      const unsigned char* codes = at.codes<kWidth>(c) + output() * 4;
 #pragma unroll
       for (int group = 0; group < 2; ++group) {
 #pragma unroll
         for (int l = 0; l < kLoadsPerGroup; ++l) {
-          weights[group][l] = load8_streaming(codes + (group * kLoadsPerGroup + l) * 4 * kQuadBytes);
+          const int bytes = kPlanes ? group * c.group_bytes + c.planes[l].line(t)
+                                    : ((group * kLoadsPerGroup + l) * 4 + t) * kQuadBytes;
+          weights[group][l] = load8_streaming(codes + bytes);
         }
         scales[group].load(c, at, group * kCodeGroup, output());
       }
@@ -271,6 +271,15 @@ struct CodeMma : CodeTile<CodeMma<kFourBits, kScales, kGroups>, kScales, 2> {
       a[1] = low.y;
       a[2] = kFourBits ? low.x >> 4 : high.x;
       a[3] = kFourBits ? low.y >> 4 : high.y;
+      if constexpr (kPlanes) {
+        const int t = lane_index() % 4;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int quad = t + i / 2 * 4;
+          a[i] = c.planes[0].values(i % 2 == 0 ? low.x : low.y, quad) |
+                 c.planes[1].values(i % 2 == 0 ? high.x : high.y, quad);
+        }
+      }
       to_signed_bytes<kFourBits>(c, a);
     }
   };
@@ -333,25 +342,30 @@ struct CodeMma : CodeTile<CodeMma<kFourBits, kScales, kGroups>, kScales, 2> {
   }
 };
 
-template <bool kFourBits, ScaleType kScales>
+template <CodeWidth kWidth, ScaleType kScales>
 Kernels kernels_for(int tokens) {
-  return tokens == 1   ? kernels_of<CodeDots<kFourBits, kScales>>()
-         : tokens <= 8 ? kernels_of<CodeMma<kFourBits, kScales, 1>>()
-                       : kernels_of<CodeMma<kFourBits, kScales, 2>>();
+  return tokens == 1   ? kernels_of<CodeDots<kWidth, kScales>>()
+         : tokens <= 8 ? kernels_of<CodeMma<kWidth, kScales, 1>>()
+                       : kernels_of<CodeMma<kWidth, kScales, 2>>();
 }
 
-template <bool kFourBits>
+template <CodeWidth kWidth>
 Kernels kernels_for(ScaleType scales, int tokens) {
   using enum ScaleType;
-  return scales == kF32    ? kernels_for<kFourBits, kF32>(tokens)
-         : scales == kF16  ? kernels_for<kFourBits, kF16>(tokens)
-         : scales == kBF16 ? kernels_for<kFourBits, kBF16>(tokens)
-                           : kernels_for<kFourBits, kNested>(tokens);
+  if constexpr (kWidth == CodeWidth::kPlanes) {
+    if (scales == kPairs) return kernels_for<kWidth, kPairs>(tokens);
+  }
+  return scales == kF32    ? kernels_for<kWidth, kF32>(tokens)
+         : scales == kF16  ? kernels_for<kWidth, kF16>(tokens)
+         : scales == kBF16 ? kernels_for<kWidth, kBF16>(tokens)
+                           : kernels_for<kWidth, kNested>(tokens);
 }
 
 Kernels kernels_for(const Gemv& g) {
-  return g.codes.bytes_wide ? kernels_for<false>(g.codes.scales, g.tokens)
-                            : kernels_for<true>(g.codes.scales, g.tokens);
+  using enum CodeWidth;
+  return g.codes.width == kBytes     ? kernels_for<kBytes>(g.codes.scales, g.tokens)
+         : g.codes.width == kNibbles ? kernels_for<kNibbles>(g.codes.scales, g.tokens)
+                                     : kernels_for<kPlanes>(g.codes.scales, g.tokens);
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ Kernels kernels_for(int tokens) {
 }
 
 Kernels kernels_for(const Gemv& g) {
-  return g.codes.bytes_wide ? kernels_for<false>(g.tokens) : kernels_for<true>(g.tokens);
+  return g.codes.width == CodeWidth::kBytes ? kernels_for<false>(g.tokens) : kernels_for<true>(g.tokens);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ class ReferenceBackend final : public Backend {
  public:
   std::string name() const override { return "reference"; }
   std::string description() const override { return "float64 scalar reference"; }
-  Traits traits() const override { return {.planes = true}; }
+  Traits traits() const override { return {}; }
 
   Buffer allocate(size_t bytes) override;
   void release(void* data, size_t bytes) noexcept override;

@@ -112,11 +112,11 @@ void two_bits(const uint8_t* from, uint8_t* codes) {
 void q2_k(const uint8_t* from, const CodeRow& to) {
   for (int g = 0; g < 16; ++g) {
     to.scales[g] = static_cast<float>(from[g] & 15);
-    to.minima[g] = static_cast<float>(-(from[g] >> 4));
+    to.minima[g] = static_cast<float>(from[g] >> 4);
   }
   two_bits(from + 16, to.codes);
   *to.outer = half(from + 80);
-  *to.outer_minima = half(from + 82);
+  *to.outer_minima = -half(from + 82);
 }
 
 void q3_k(const uint8_t* from, const CodeRow& to) {
@@ -204,7 +204,7 @@ struct Blocks {
   Unpack unpack;
 
   WeightFormat form() const {
-    const uint16_t block = scales == ScaleType::kNested ? 256 : 64;
+    const uint16_t block = is_nested(scales) ? 256 : 64;
     return {bits > 4 ? DType::kQ8 : DType::kQ4, {code, scales, minimum, size, block, own_bits(bits)}};
   }
 };
@@ -214,7 +214,7 @@ constexpr Blocks kBlocks[] = {{"Q8_0", 8, Code::kLinear, ScaleType::kF16, false,
                               {"Q4_1", 4, Code::kLinear, ScaleType::kF16, true, 32, q4_1},
                               {"Q5_0", 5, Code::kLinear, ScaleType::kF16, false, 32, q5_0},
                               {"Q5_1", 5, Code::kLinear, ScaleType::kF16, true, 32, q5_1},
-                              {"Q2_K", 2, Code::kLinear, ScaleType::kNested, true, 16, q2_k},
+                              {"Q2_K", 2, Code::kLinear, ScaleType::kPairs, true, 16, q2_k},
                               {"Q3_K", 3, Code::kLinear, ScaleType::kNested, false, 16, q3_k},
                               {"Q4_K", 4, Code::kLinear, ScaleType::kNested, true, 32, q4_k},
                               {"Q5_K", 5, Code::kLinear, ScaleType::kNested, true, 32, q5_k},
@@ -263,7 +263,7 @@ std::shared_ptr<const HostWeight> gguf_codes(const StoredTensor& tensor) {
   const auto read_row = [unpack = blocks->unpack, data = reinterpret_cast<const uint8_t*>(tensor.data),
                          block = type, count = cols / type.elements, groups,
                          minima = form.grouping.minimum ? groups : 0,
-                         outer = blocks->scales == ScaleType::kNested ? 1 : 0](int64_t row, CodeRow to) {
+                         outer = is_nested(blocks->scales) ? 1 : 0](int64_t row, CodeRow to) {
     const uint8_t* from = data + row * count * block.bytes;
     for (int64_t b = 0; b < count; ++b, from += block.bytes) {
       unpack(from, to);

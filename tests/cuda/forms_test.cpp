@@ -15,7 +15,7 @@ struct CudaForms : OnCudaWith<FormCase> {
                                     const std::vector<float>& x, int64_t tokens,
                                     DType compute = DType::kF32) {
     std::vector<WeightFormat> forms;
-    for (const HostWeight& weight : host) forms.push_back(form_on(backend, weight.m.form()));
+    for (const HostWeight& weight : host) forms.push_back(weight.m.form());
     const LoadedWeight loaded = backend.load_weight(host, forms, compute);
     const Tensor rows(backend, x, tokens, host[0].m.cols), out(backend, tokens, loaded.weight.rows(), 3);
     backend.linear(rows.view(), loaded.weight, {}, out.view());
@@ -77,7 +77,7 @@ TEST_P(CudaForms, ExpertsMatchTheReference) {
 
 TEST_P(CudaForms, Embed) {
   const HostWeight host = random_codes(GetParam().form, 37, 331);
-  const WeightFormat form = form_on(*cuda_, GetParam().form);
+  const WeightFormat form = GetParam().form;
   const std::vector<int32_t> tokens = {36, 0, 15, 16, 31, 36};
   const auto embedded = [&](Backend& backend) {
     const LoadedWeight table = backend.load_weight({&host, 1}, {&form, 1}, DType::kF32);
@@ -98,7 +98,7 @@ TEST_P(CudaForms, NotFinite) {
     if (form.grouping.code == Code::kE4M3) {
       to.codes[299] = 0xff;
     } else {
-      (form.grouping.scales == ScaleType::kNested ? to.outer : to.scales)[0] = NAN;
+      (is_nested(form.grouping.scales) ? to.outer : to.scales)[0] = NAN;
     }
   });
   for (const int64_t tokens : {3, 20}) {

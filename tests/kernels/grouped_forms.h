@@ -10,7 +10,7 @@ inline std::vector<float> run_grouped_form(Backend& backend, const WeightFormat&
   std::vector<HostWeight> host;
   for (int64_t e = 0; e < s.n_experts; ++e)
     host.push_back(random_codes(form, s.n, s.k, static_cast<uint64_t>(e + 1)));
-  const std::vector<WeightFormat> forms(host.size(), form_on(backend, form));
+  const std::vector<WeightFormat> forms(host.size(), form);
   LoadedWeight loaded = backend.load_weight(host, forms, DType::kF32);
   const Tensor biases(backend, problem.biases, s.n_experts, s.n);
   loaded.weight.biases = biases.view();

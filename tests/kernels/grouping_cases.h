@@ -33,7 +33,7 @@ inline std::vector<FormCase> form_cases() {
           {"Q4_K", {q4, {linear, kNested, true, 32, 256}}},
           {"Q5_K", {q8, {linear, kNested, true, 32, 256, 5}}},
           {"Q6_K", {q8, {linear, kNested, false, 16, 256, 6}}},
-          {"Q2_K", {q4, {linear, kNested, true, 16, 256, 2}}},
+          {"Q2_K", {q4, {linear, kPairs, true, 16, 256, 2}}},
           {"Q3_K192", {q4, {linear, kNested, false, 16, 192, 3}}},
           {"Q2Plain", {q4, {linear, kF16, false, 64, 64, 2}}},
           {"Q3Minimum", {q4, {linear, kBF16, true, 32, 64, 3}}},
@@ -54,7 +54,9 @@ inline std::vector<FormCase> form_cases() {
           {"FP8", {q8, {Code::kE4M3, kF32, false, 128, 128}}},
           {"FP8Halves", {q8, {Code::kE4M3, kF32, true, 16}}},
           {"NF4", {q4, {Code::kNf4, kF32, false, 64}}},
-          {"FP4", {q4, {Code::kFp4, kF32, true, 64}}}};
+          {"FP4", {q4, {Code::kFp4, kF32, true, 64}}},
+          {"Pairs64", {q4, {linear, kPairs, true, 64, 192, 3}}},
+          {"Q2Nested", {q4, {linear, kNested, false, 32, 256, 2}}}};
 }
 
 // A row depends on its number only; weights lie in [-3, 3]. ends: only the smallest and largest quantized
@@ -88,7 +90,10 @@ inline HostWeight random_codes(const WeightFormat& form, int64_t rows, int64_t c
               return form.grouping.scales == ScaleType::kBF16 ? round_to_bf16(rounded)
                                                               : round_to_f16(rounded);
             };
-            const auto small = [&] { return static_cast<float>(static_cast<int>(rng.next() % 128) - 64); };
+            const auto small = [&] {
+              return layout.pairs() ? static_cast<float>(rng.next() % 16)
+                                    : static_cast<float>(static_cast<int>(rng.next() % 128) - 64);
+            };
             for (int64_t g = 0; g < layout.scales(); ++g) {
               to.scales[g] = layout.nested() ? small() : number(1 / largest);
               if (form.grouping.minimum) to.minima[g] = layout.nested() ? small() : number(1);
@@ -100,14 +105,8 @@ inline HostWeight random_codes(const WeightFormat& form, int64_t rows, int64_t c
           }};
 }
 
-// Format in which the backend holds weights of `form`.
-inline WeightFormat form_on(const Backend& backend, const WeightFormat& form) {
-  return backend.traits().planes ? form : form.widened();
-}
-
-// widen: in all bits of the DType.
-inline Loaded load_codes(Backend& backend, const HostWeight& from, bool widen = false) {
-  const WeightFormat form = widen ? from.m.form().widened() : form_on(backend, from.m.form());
+inline Loaded load_codes(Backend& backend, const HostWeight& from) {
+  const WeightFormat form = from.m.form();
   LoadedWeight loaded = backend.load_weight({&from, 1}, {&form, 1}, DType::kF32);
   return {loaded.weight.blocks[0].w, std::move(loaded.memory)};
 }
