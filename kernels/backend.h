@@ -79,16 +79,6 @@ struct AttentionParams {
   Matrix state{};
 };
 
-// Activation of the gate or, without a gate, of the inner values.
-enum class Activation : uint8_t {
-  kSilu,      // x / (1 + exp(-x)): SwiGLU
-  kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): GeGLU in Gemma
-  kGelu,      // 0.5 x (1 + erf(x / sqrt(2))), arXiv 1606.08415
-  // gpt-oss, glu with `up` only: g / (1 + exp(-1.702 g)) (1 + u), g = min(gate, 7), u = clamp(up, -7, 7).
-  kClamped,
-};
-inline constexpr float kClampedLimit = 7.0F, kClampedSlope = 1.702F;
-
 // Operation fused into the end of a linear.
 struct Epilogue {
   enum class Kind : uint8_t { kNone, kResidual, kGated, kCap };

@@ -38,8 +38,21 @@ struct Weight {
 
 inline Weight weight_of(const Matrix& w, DType compute = DType::kF32) { return {{{w, {}}}, compute}; }
 
+// Activation of the gate or, without a gate, of the inner values.
+enum class Activation : uint8_t {
+  kSilu,      // x / (1 + exp(-x)): SwiGLU
+  kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): GeGLU in Gemma
+  kGelu,      // 0.5 x (1 + erf(x / sqrt(2))), arXiv 1606.08415
+  // gpt-oss, glu with `up` only: g / (1 + exp(-1.702 g)) (1 + u), g = min(gate, 7), u = clamp(up, -7, 7).
+  kClamped,
+};
+inline constexpr float kClampedLimit = 7.0F, kClampedSlope = 1.702F;
+
 struct Product {
   Matrix w, bias, out;
+  // Of a gated unit: out = activation(x w) * (x up). No bias; `up` as large as w.
+  Matrix up{};
+  Activation activation{};
 };
 
 // Products of the blocks of one linear call, side by side in `out`.

@@ -7,6 +7,7 @@
 #include "kernels/cpu/amx_pack.h"
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/convert_rows.h"
+#include "kernels/cpu/glu.h"
 #include "kernels/cpu/products.h"
 #include "kernels/cpu/quant_block.h"
 #include "kernels/integers.h"
@@ -84,11 +85,13 @@ void multiply_amx_block(const char* x, const char* w, int64_t steps, bool first,
 // Partition of the products of one x. No sum depends on the partition.
 struct AmxCut {
   int64_t k, x_rows, w_rows;  // x_rows: at a time; w_rows: most per task
+  int64_t matrices;           // per product: 2 for a gated unit
 
-  AmxCut(const Matrix& x, std::span<const Product> products, int threads) : k(x.cols) {
+  AmxCut(const Matrix& x, std::span<const Product> products, int threads)
+      : k(x.cols), matrices(products[0].up ? 2 : 1) {
     x_rows = round_up(ceil_div(x.rows, ceil_div(x.rows, kAmxRows)), kAmxBlock);
     const int64_t all = outputs_of(products);
-    const int64_t tasks = round_up<int64_t>(ceil_div(all, kAmxTaskRows), threads);
+    const int64_t tasks = round_up<int64_t>(ceil_div(matrices * all, kAmxTaskRows), threads);
     w_rows = round_up(ceil_div(all, tasks), kAmxBlock);
   }
 
@@ -100,7 +103,7 @@ struct AmxCut {
 
   // Bytes of packed x; of a thread's sums; of these sums, two panels of w and a dummy block.
   int64_t packed_bytes() const { return round_up(k, kTileColumns) * x_rows * 2; }
-  int64_t sums_bytes() const { return w_rows * x_rows * 4; }
+  int64_t sums_bytes() const { return matrices * w_rows * x_rows * 4; }
   int64_t thread_bytes() const { return 2 * kAmxPanelBytes + sums_bytes() + kAmxBlockBytes; }
 };
 
@@ -112,10 +115,8 @@ class AmxProduct {
   AmxProduct(const AmxCut& cut, const Matrix& x, const Product& product, char* scratch)
       : cut_(cut),
         x_(x),
-        w_(product.w),
-        bias_(product.bias),
-        out_(product.out),
-        of_block_(product.w),
+        product_(product),
+        of_blocks_{QuantBlock(product.w), QuantBlock(product.up ? product.up : product.w)},
         scratch_(scratch),
         x_blocks_(ceil_div(x.rows, kAmxBlock)) {}
 
@@ -135,20 +136,20 @@ class AmxProduct {
   }
 
   void multiply(int64_t task, int thread) const {
-    const int64_t first = task * cut_.w_rows, count = std::min(cut_.w_rows, w_.rows - first);
-    const int64_t panels = ceil_div(count, kAmxBlock), n = panels * cut_.column_blocks();
+    const int64_t first = task * cut_.w_rows, count = std::min(cut_.w_rows, product_.w.rows - first);
+    const int64_t panels = cut_.matrices * ceil_div(count, kAmxBlock), n = panels * cut_.column_blocks();
     char* panel = scratch_ + cut_.packed_bytes() + thread * cut_.thread_bytes();
     char* next = panel + kAmxPanelBytes;
     char* const sums = next + kAmxPanelBytes;
     const auto panel_at = [&](int64_t i) {
       if (i >= n) return Panel();
-      const int64_t block = i / panels, row = i % panels * kAmxBlock;
-      return Panel{block,      first + row, std::min(kAmxBlock, count - row), 2 * cut_.tiles(block),
-                   i % panels, panels};
+      const int64_t block = i / panels, index = i % panels, row = index / cut_.matrices * kAmxBlock;
+      return Panel{block, first + row, std::min(kAmxBlock, count - row), 2 * cut_.tiles(block), index,
+                   panels};
     };
     Tiles::configure(full_tiles());
     Sums before{sums + cut_.sums_bytes(), {}};
-    for (int64_t tile = 0; !w_.tiled && tile < panel_at(0).tiles; ++tile) make_tile(panel_at(0), tile, panel);
+    for (int64_t tile = 0; !product_.w.tiled && tile < panel_at(0).tiles; ++tile) make_tile(panel_at(0), tile, panel);
     for (int64_t i = 0; i < n; ++i, std::swap(panel, next)) {
       multiply_panel(panel_at(i), panel_at(i + 1), panel, next,
                      sums + i % panels * x_blocks_ * kAmxBlockBytes, before);
@@ -157,28 +158,32 @@ class AmxProduct {
     Tiles::template store<1>(before.at + kTileBytes, 64);
     Tiles::template store<2>(before.at + 2 * kTileBytes, 64);
     Tiles::template store<3>(before.at + 3 * kTileBytes, 64);
-    store_tiles(before.at, before.out);
+    store(before);
     Tiles::release();
     store_fence();
-    add_bias(bias_, first, out_.column_range(first, count));
+    add_bias(product_.bias, first, product_.out.column_range(first, count));
   }
 
  private:
   struct Panel {
     int64_t block = 0, row = 0, rows = 0, tiles = 0;  // tiles: 16 rows each, over all columns
-    int64_t index = 0, count = 0;                     // in the task, per block of columns
+    int64_t index = 0, count = 0;  // in the task, per block of columns; gate and up in turn
   };
-  // Address of a block's sums, and their part of out once complete.
+  // Address of a block's sums, and their part of out once complete; of up, after gate's.
   struct Sums {
     char* at;
     Matrix out;
   };
+  const Matrix& w_of(const Panel& panel) const {
+    return panel.index % cut_.matrices == 0 ? product_.w : product_.up;
+  }
 
   // Multiplies a panel by all blocks of x; prefetches or dequantizes the next panel.
   void multiply_panel(const Panel& now, const Panel& after, const char* panel, char* next, char* sums,
                       Sums& before) const {
-    const int64_t make_step = w_.tiled ? 0 : ceil_div(after.tiles, x_blocks_);
-    if (w_.tiled) panel = tiled_w(now);
+    const bool tiled = product_.w.tiled;
+    const int64_t make_step = tiled ? 0 : ceil_div(after.tiles, x_blocks_);
+    if (tiled) panel = tiled_w(now);
     for (int64_t x = 0; x < x_blocks_; ++x, sums += kAmxBlockBytes) {
       for (int64_t t = x * make_step; t < std::min(after.tiles, (x + 1) * make_step); ++t) {
         make_tile(after, t, next);
@@ -203,12 +208,21 @@ class AmxProduct {
       } else {
         multiply([&](int64_t t) { fetch_step<Tiles>(ahead, t); });
       }
-      store_tiles(before.at, before.out);
+      store(before);
       before = {sums, {}};
-      if (now.block + 1 < cut_.column_blocks()) continue;
-      const Matrix rows = out_.row_range(x * kAmxBlock, std::min(kAmxBlock, x_.rows - x * kAmxBlock));
+      if (now.block + 1 < cut_.column_blocks() || now.index % cut_.matrices + 1 < cut_.matrices) continue;
+      const Matrix rows = product_.out.row_range(x * kAmxBlock, std::min(kAmxBlock, x_.rows - x * kAmxBlock));
       before.out = rows.column_range(now.row, now.rows);
     }
+  }
+
+  void store(const Sums& sums) const {
+    if (product_.up && sums.out) {
+      auto* const up = reinterpret_cast<float*>(sums.at);
+      const float* gate = up - x_blocks_ * kAmxBlockBytes / 4;
+      glu_values(gate, up, kAmxBlockBytes / 4, product_.activation, up);
+    }
+    store_tiles(sums.at, sums.out);
   }
 
   AmxAhead ahead_of(const Panel& now, const Panel& after, int64_t x) const {
@@ -226,7 +240,7 @@ class AmxProduct {
                 share(lines, now.index * x_blocks_ + x, now.count * x_blocks_, ahead.x_step, ahead.x_lines);
     }
     // The hardware prefetcher handles 16 quantized rows.
-    if (w_.tiled && after.tiles > 0) {
+    if (product_.w.tiled && after.tiles > 0) {
       ahead.w =
           tiled_w(after) + share(after.tiles * (kTileBytes / 64), x, x_blocks_, ahead.w_step, ahead.w_lines);
     }
@@ -234,7 +248,8 @@ class AmxProduct {
   }
 
   const char* tiled_w(const Panel& panel) const {
-    return static_cast<const char*>(w_.data) + panel.row * round_up(w_.cols, kTiledBlock) * 2 +
+    const Matrix& w = w_of(panel);
+    return static_cast<const char*>(w.data) + panel.row * round_up(w.cols, kTiledBlock) * 2 +
            panel.block * kAmxColumns / kTileColumns * kStepBytes;
   }
 
@@ -252,15 +267,18 @@ class AmxProduct {
                   column = panel.block * kAmxColumns + tile / 2 * kTileColumns;
     to += tile * kTileBytes;
     if (row >= panel.row + panel.rows) return static_cast<void>(std::memset(to, 0, kTileBytes));
-    const QuantLayout layout(w_);
-    const auto* block = static_cast<const uint8_t*>(w_.data) + row / kQuantRows * layout.tile_bytes() +
+    const Matrix& w = w_of(panel);
+    const QuantLayout layout(w);
+    const auto* block = static_cast<const uint8_t*>(w.data) + row / kQuantRows * layout.tile_bytes() +
                         column / layout.block() * layout.block_bytes();
-    dequantize_tile(of_block_, block, column % layout.block() / kQuantGroup, to);
+    const QuantBlock& of_block = of_blocks_[panel.index % cut_.matrices];
+    dequantize_tile(of_block, block, column % layout.block() / kQuantGroup, to);
   }
 
   const AmxCut cut_;
-  const Matrix x_, w_, bias_, out_;
-  const QuantBlock of_block_;  // of quantized w
+  const Matrix x_;
+  const Product product_;
+  const QuantBlock of_blocks_[2];  // of quantized w and up
   char* scratch_;
   int64_t x_blocks_;
 };
@@ -314,7 +332,8 @@ void amx_product(const Matrix& x, std::span<const Product> products, void* scrat
     const int64_t rows = std::min(cut.x_rows, x.rows - top);
     const auto part_of = [&](const Product& product) {
       return AmxProduct<Tiles>(cut, x.row_range(top, rows),
-                               {product.w, product.bias, product.out.row_range(top, rows)},
+                               {product.w, product.bias, product.out.row_range(top, rows), product.up,
+                                product.activation},
                                static_cast<char*>(scratch));
     };
     const AmxProduct<Tiles> any = part_of(products[0]);

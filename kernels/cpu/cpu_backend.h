@@ -76,6 +76,7 @@ class CpuBackend final : public Backend {
   // Scratch of the running op; the next call overwrites it.
   void* scratch(size_t bytes) { return at_least(scratch_, bytes); }
   void* at_least(Buffer& buffer, size_t bytes);
+  bool fuses(const Matrix& x, const Weight& gated) const;
   // Products of one x; weights that read x in the same form run together.
   void multiply(const Matrix& x, std::span<const Product> products, DType compute);
   void multiply_alike(const Matrix& x, std::span<const Product> products, DType compute);

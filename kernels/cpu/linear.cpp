@@ -21,6 +21,10 @@ void CpuBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& e
       multiply(x, {&inner, 1}, weight.compute);
       return glu(out, {}, epilogue.activation, out);
     }
+    if (fuses(x, weight)) {
+      const Product product{gate.w, {}, out, up.w, epilogue.activation};
+      return multiply_alike(x, {&product, 1}, weight.compute);
+    }
     const auto bytes = static_cast<size_t>(out.rows * out.cols) * sizeof(float);
     const Matrix ups(at_least(up_, bytes), DType::kF32, out.rows, out.cols);
     const Product products[] = {{gate.w, gate.bias, out}, {up.w, up.bias, ups}};
@@ -33,6 +37,16 @@ void CpuBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& e
   } else if (epilogue.kind == Epilogue::Kind::kCap) {
     soft_cap(out, epilogue.scale, epilogue.cap);
   }
+}
+
+// Whether a gated unit is one product on AMX, whose gate and up stay in cache.
+bool CpuBackend::fuses(const Matrix& x, const Weight& gated) const {
+  const auto on_tiles = [](const RowBlock& block) {
+    return !block.bias && (block.w.tiled || (is_quantized(block.w.dtype) && cpu::has_amx_bf16()));
+  };
+  const RowBlock &gate = gated.blocks.front(), &up = gated.blocks.back();
+  return x.rows > cpu::kGemvRows && activation_bits_ == 8 && on_tiles(gate) && on_tiles(up) &&
+         gate.w.tiled == up.w.tiled;
 }
 
 void CpuBackend::multiply(const Matrix& x, std::span<const Product> products, DType compute) {
@@ -58,9 +72,9 @@ void CpuBackend::multiply(const Matrix& x, std::span<const Product> products, DT
 
 void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> products, DType compute) {
   assert(x.dtype == DType::kF32);
-  for ([[maybe_unused]] const auto& [w, bias, out] : products) {
-    assert(out.dtype == DType::kF32 && x.cols == w.cols && out.rows == x.rows && out.cols == w.rows);
-    assert(!bias || bias.cols == w.rows);
+  for ([[maybe_unused]] const Product& p : products) {
+    assert(p.out.dtype == DType::kF32 && x.cols == p.w.cols && p.out.rows == x.rows && p.out.cols == p.w.rows);
+    assert(!p.bias || p.bias.cols == p.w.rows);
   }
   if (x.rows == 0 || outputs_of(products) == 0) return;
   const auto n = static_cast<int64_t>(products.size());

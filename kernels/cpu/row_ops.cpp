@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/glu.h"
 #include "kernels/cpu/quant_matmul.h"
 #include "kernels/parallel.h"
 
@@ -228,11 +229,15 @@ void CpuBackend::add_norm(const Matrix& residual, const Matrix& delta, float sca
   });
 }
 
+void cpu::glu_values(const float* gate, const float* up, size_t n, Activation activation, float* out) {
+  HWY_DYNAMIC_DISPATCH(GluRow)(gate, up, n, activation, out);
+}
+
 void CpuBackend::glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) {
   for_ranges(threads_, gate.rows, row_grain(gate.cols), [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
-      HWY_DYNAMIC_DISPATCH(GluRow)
-      (gate.f32(t), up ? up.f32(t) : nullptr, static_cast<size_t>(gate.cols), activation, out.f32(t));
+      cpu::glu_values(gate.f32(t), up ? up.f32(t) : nullptr, static_cast<size_t>(gate.cols), activation,
+                      out.f32(t));
     }
   });
 }

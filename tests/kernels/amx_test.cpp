@@ -5,6 +5,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemv.h"
 #include "tests/kernels/amx_cases.h"
+#include "tests/kernels/grouping_cases.h"
 
 namespace lariat::test {
 namespace {
@@ -143,6 +144,40 @@ void check_together(AmxCall multiply) {
   }
 }
 
+// Has the bits of the products of gate and up and of glu, and writes nothing else; also quantized, each by
+// another format.
+void check_gated(AmxCall multiply) {
+  ReferenceBackend host;
+  for (const auto& [m, n, k] : {LinearShape{9, 1, 40}, {40, 65, 300}, {530, 150, 270}}) {
+    std::vector<float> x = Rng(1).normals(m * k);
+    const Matrix x_view(x.data(), DType::kF32, m, k);
+    const auto run = [&](const Product& product, int threads) {
+      const auto scratch = aligned_block(cpu::amx_scratch_bytes(x_view, {&product, 1}, threads));
+      multiply(x_view, {&product, 1}, scratch.get(), threads);
+    };
+    const Tiled gate(Rng(2).normals(n * k), n, k, 0), up(Rng(3).normals(n * k), n, k, 0);
+    using enum ScaleType;
+    const Loaded q4 = load_codes(host, random_codes({DType::kQ4, {Code::kLinear, kF16, true}}, n, k)),
+                 q6 = load_codes(
+                     host, random_codes({DType::kQ8, {Code::kLinear, kNested, false, 16, 256, 6}}, n, k));
+    for (const auto& [w, up_w] : {std::pair{gate.view, up.view}, {q4.matrix, q6.matrix}}) {
+      std::vector<float> gates(static_cast<size_t>(m * n)), ups = gates;
+      std::vector<float> out(static_cast<size_t>(m * (n + 1)), -77.0F), expected = out;
+      run({w, {}, {gates.data(), DType::kF32, m, n}}, 1);
+      run({up_w, {}, {ups.data(), DType::kF32, m, n}}, 2);
+      for (int64_t t = 0; t < m; ++t) {
+        cpu::glu_values(&gates[static_cast<size_t>(t * n)], &ups[static_cast<size_t>(t * n)],
+                        static_cast<size_t>(n), Activation::kGeluTanh,
+                        &expected[static_cast<size_t>(t * (n + 1))]);
+      }
+      for (const int threads : {1, 3}) {
+        run({w, {}, {out.data(), DType::kF32, m, n, n + 1}, up_w, Activation::kGeluTanh}, threads);
+        ASSERT_EQ(out, expected) << "m " << m << " n " << n << " threads " << threads;
+      }
+    }
+  }
+}
+
 // Equals the product with their bf16 values bitwise: full and partial tiles, panels and blocks, a bias, a NaN
 // scale.
 void check_quantized(AmxCall multiply) {
@@ -199,6 +234,7 @@ constexpr AmxCheck kAmxChecks[] = {
     {"NoSplitChangesABit", check_splits},
     {"FewRowsHaveTheBitsOfMany", check_few_rows},
     {"ProductsMadeTogetherAreThose", check_together},
+    {"AGatedUnitIsItsProducts", check_gated},
     {"QuantisedWeightsAreThoseInBf16", check_quantized},
     {"QuantisedWeightsKeepTheBoundOfBf16", check_quantized_bound},
 };
