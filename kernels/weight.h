@@ -49,9 +49,7 @@ enum class Activation : uint8_t {
 inline constexpr float kClampedLimit = 7.0F, kClampedSlope = 1.702F;
 
 struct Product {
-  Matrix w, bias, out;
-  // Of a gated unit: out = activation(x w) * (x up). No bias; `up` as large as w.
-  Matrix up{};
+  Matrix w, bias, out, up{};  // up: gated unit, out = activation(x w) * (x up) without bias
   Activation activation{};
 };
 

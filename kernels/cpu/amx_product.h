@@ -144,12 +144,13 @@ class AmxProduct {
     const auto panel_at = [&](int64_t i) {
       if (i >= n) return Panel();
       const int64_t block = i / panels, index = i % panels, row = index / cut_.matrices * kAmxBlock;
-      return Panel{block, first + row, std::min(kAmxBlock, count - row), 2 * cut_.tiles(block), index,
-                   panels};
+      return Panel{block, first + row, std::min(kAmxBlock, count - row), 2 * cut_.tiles(block),
+                   index, panels};
     };
     Tiles::configure(full_tiles());
     Sums before{sums + cut_.sums_bytes(), {}};
-    for (int64_t tile = 0; !product_.w.tiled && tile < panel_at(0).tiles; ++tile) make_tile(panel_at(0), tile, panel);
+    for (int64_t tile = 0; !product_.w.tiled && tile < panel_at(0).tiles; ++tile)
+      make_tile(panel_at(0), tile, panel);
     for (int64_t i = 0; i < n; ++i, std::swap(panel, next)) {
       multiply_panel(panel_at(i), panel_at(i + 1), panel, next,
                      sums + i % panels * x_blocks_ * kAmxBlockBytes, before);
@@ -331,10 +332,10 @@ void amx_product(const Matrix& x, std::span<const Product> products, void* scrat
   for (int64_t top = 0; top < x.rows; top += cut.x_rows) {
     const int64_t rows = std::min(cut.x_rows, x.rows - top);
     const auto part_of = [&](const Product& product) {
-      return AmxProduct<Tiles>(cut, x.row_range(top, rows),
-                               {product.w, product.bias, product.out.row_range(top, rows), product.up,
-                                product.activation},
-                               static_cast<char*>(scratch));
+      return AmxProduct<Tiles>(
+          cut, x.row_range(top, rows),
+          {product.w, product.bias, product.out.row_range(top, rows), product.up, product.activation},
+          static_cast<char*>(scratch));
     };
     const AmxProduct<Tiles> any = part_of(products[0]);
     for_each(any.pack_tasks(), [&](int64_t task, int) { any.pack(task); });

@@ -73,11 +73,12 @@ void CpuBackend::multiply(const Matrix& x, std::span<const Product> products, DT
 void CpuBackend::multiply_alike(const Matrix& x, std::span<const Product> products, DType compute) {
   assert(x.dtype == DType::kF32);
   for ([[maybe_unused]] const Product& p : products) {
-    assert(p.out.dtype == DType::kF32 && x.cols == p.w.cols && p.out.rows == x.rows && p.out.cols == p.w.rows);
+    assert(p.out.dtype == DType::kF32 && x.cols == p.w.cols && p.out.rows == x.rows &&
+           p.out.cols == p.w.rows);
     assert(!p.bias || p.bias.cols == p.w.rows);
   }
   if (x.rows == 0 || outputs_of(products) == 0) return;
-  const auto n = static_cast<int64_t>(products.size());
+  const auto n = static_cast<int64_t>(products.size()) + (products[0].up ? 1 : 0);
   const Matrix& w = products[0].w;
   const bool many = x.rows > cpu::kGemvRows, tiles = many && cpu::has_amx_bf16();
   const bool codes = !many || (tiles ? activation_bits_ == 16 : is_integer(w.grouping.code));
