@@ -69,35 +69,10 @@ bool has_nan(const CodeRow& from, const QuantLayout& layout, int64_t g) {
   return std::any_of(first, first + count, [](uint8_t code) { return (code & 0x7f) == 0x7f; });
 }
 
-// Writes the plane of a group of codes. The number of bits is a constant: divisions by it are shifts.
-template <int kBits>
-void put_bits(const uint8_t* group, int first_bit, uint8_t* to) {
-  const QuantPlane plane{kBits, first_bit};
-  const uint32_t mask = plane.mask() * 0x01010101U;
-  for (int64_t line = 0; line < kBits; ++line) {
-    uint32_t bits = 0;
-    for (int64_t quad = line; quad < kQuantGroup / 4; quad += kBits) {
-      uint32_t codes = 0;
-      std::memcpy(&codes, group + 4 * quad, sizeof codes);
-      bits |= (codes >> first_bit & mask) << plane.shift(quad);
-    }
-    std::memcpy(to + plane.line(line), &bits, sizeof bits);
-  }
-}
-
-void put_plane(const uint8_t* group, const QuantPlane& plane, uint8_t* to) {
-  if (plane.bits == 8) put_bits<8>(group, plane.first, to);
-  if (plane.bits == 4) put_bits<4>(group, plane.first, to);
-  if (plane.bits == 2) put_bits<2>(group, plane.first, to);
-  if (plane.bits == 1) put_bits<1>(group, plane.first, to);
-}
-
-// Writes a row to its positions in `to`, which must be zero there.
-void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_t* to) {
+// Writes a row's scales to their positions in `to`, which must be zero there.
+void put_scales(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_t* to) {
   const Grouping& grouping = layout.form.grouping;
   const int64_t scale_step = kQuantRows * layout.scale_width(), minima = layout.inner_bytes();
-  const int64_t group_bytes = layout.group_bytes();
-  const auto planes = planes_of(layout.bits());
   for (int64_t b = 0; b < layout.blocks(); ++b) {
     const int64_t first = b * layout.block(), last = std::min(first + layout.block(), layout.cols);
     uint8_t* scale = to + layout.scale_at(row, first);
@@ -105,15 +80,10 @@ void put_row(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_
       store_scale(grouping.scales, has_nan(from, layout, g) ? NAN : from.scales[g], scale);
       if (grouping.minimum) store_scale(grouping.scales, from.minima[g], scale + minima, 4);
     }
-    if (layout.nested()) {
-      uint8_t* const outer = to + layout.outer_at(row, first);
-      store_scale(ScaleType::kF16, from.outer[b], outer);
-      if (grouping.minimum) store_scale(ScaleType::kF16, from.outer_minima[b], outer + 2 * kQuantRows);
-    }
-    uint8_t* at = to + layout.value_at(row, first);
-    for (int64_t c = first; c < last; c += kQuantGroup, at += group_bytes) {
-      for (const QuantPlane& plane : planes) put_plane(from.codes + c, plane, at);
-    }
+    if (!layout.nested()) continue;
+    uint8_t* const outer = to + layout.outer_at(row, first);
+    store_scale(ScaleType::kF16, from.outer[b], outer);
+    if (grouping.minimum) store_scale(ScaleType::kF16, from.outer_minima[b], outer + 2 * kQuantRows);
   }
 }
 
@@ -188,17 +158,34 @@ bool copies_codes(const HostWeight& from, const Matrix& to) {
   return from.read_row && from.m.form() == to.form();
 }
 
-void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last) {
+void put_codes(const uint8_t* codes, const QuantLayout& layout, uint8_t* tile) {
+  for (int64_t b = 0; b < layout.blocks(); ++b, tile += layout.block_bytes()) {
+    std::fill_n(tile + layout.scale_bytes(), layout.block_bytes() - layout.scale_bytes(), uint8_t{0});
+  }
+  tile -= layout.tile_bytes();
+  const int64_t columns = layout.groups() * kQuantGroup;
+  for (int64_t i = 0; i < kQuantRows * columns; ++i) layout.put(codes[i], i / columns, i % columns, tile);
+}
+
+void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last,
+                   PutCodes put) {
   const QuantLayout layout(to);
-  auto* const bytes = static_cast<uint8_t*>(to.data);
   RowOfCodes row(to);
-  for (int64_t r = first * kQuantRows; r < std::min(last * kQuantRows, to.rows); ++r) {
-    // Clears tile by tile: a cleared tile is still cached when its rows are written.
-    if (r % kQuantRows == 0)
-      std::fill_n(bytes + r / kQuantRows * layout.tile_bytes(), layout.tile_bytes(), uint8_t{0});
-    const CodeRow codes = row.room();
-    from.read_row(first_row + r, codes);
-    put_row(codes, layout, r, bytes);
+  CodeRow room = row.room();
+  const int64_t columns = layout.groups() * kQuantGroup;
+  std::vector<uint8_t> codes(static_cast<size_t>(kQuantRows * columns));
+  for (int64_t tile = first; tile < last; ++tile) {
+    const int64_t count = std::min(kQuantRows, to.rows - tile * kQuantRows);
+    uint8_t* const at = static_cast<uint8_t*>(to.data) + tile * layout.tile_bytes();
+    for (int64_t b = 0; b < layout.blocks(); ++b)
+      std::fill_n(at + b * layout.block_bytes(), layout.scale_bytes(), uint8_t{0});
+    if (count < kQuantRows) std::ranges::fill(codes, uint8_t{0});
+    for (int64_t r = 0; r < count; ++r) {
+      room.codes = codes.data() + r * columns;
+      from.read_row(first_row + tile * kQuantRows + r, room);
+      put_scales(room, layout, r, at);
+    }
+    put(codes.data(), layout, at);
   }
 }
 
@@ -222,7 +209,7 @@ void lay_out(const HostWeight& from, const Matrix& to) {
   if (!is_quantized(to.dtype)) return read_floats(from, 0, to);
   if (!from.read_row)
     return to.grouping.plain() ? quantize(from.m, to) : lay_out(searched(from.m, to.form()), to);
-  if (copies_codes(from, to)) return lay_out_tiles(from, 0, to, 0, layout.tiles());
+  if (copies_codes(from, to)) return lay_out_tiles(from, 0, to, 0, layout.tiles(), put_codes);
   std::vector<float> made(static_cast<size_t>(to.rows * to.cols));
   const Matrix floats(made.data(), DType::kF32, to.rows, to.cols);
   read_floats(from, 0, floats);

@@ -7,6 +7,8 @@
 
 namespace lariat {
 
+struct QuantLayout;
+
 // One row of a weight: quantized values, one byte each, with scales, or the bytes of floats. Group g has
 // the scale scales[g], or nested outer[b] * scales[g] with integer scales[g]. Minima likewise.
 struct CodeRow {
@@ -41,8 +43,12 @@ HostWeight columns_of(const HostWeight& from, int64_t first, int64_t count);
 
 // Whether lay_out_tiles() applies: `to` has the same quantized values.
 bool copies_codes(const HostWeight& from, const Matrix& to);
+// Writes the lines of a tile (kernels/quant.h) from its codes, [kQuantRows][inputs of whole blocks].
+using PutCodes = void (*)(const uint8_t* codes, const QuantLayout& layout, uint8_t* tile);
+void put_codes(const uint8_t* codes, const QuantLayout& layout, uint8_t* tile);
 // Copies quantized values to tiles [first, last) of `to`.
-void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last);
+void lay_out_tiles(const HostWeight& from, int64_t first_row, const Matrix& to, int64_t first, int64_t last,
+                   PutCodes put);
 // Converts any host weight to float rows of `to`.
 void read_floats(const HostWeight& from, int64_t first_row, const Matrix& to);
 // Converts any host weight to any format, floats by quantize() (kernels/quant.h) or by search

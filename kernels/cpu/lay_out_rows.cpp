@@ -15,7 +15,7 @@ namespace {
 
 void quantize_floats(const Matrix& from, const Matrix& to, int64_t first, int64_t last) {
   to.grouping.plain() ? quantize_tiles(from, to, first, last)
-                      : lay_out_tiles(searched(from, to.form()), 0, to, first, last);
+                      : lay_out_tiles(searched(from, to.form()), 0, to, first, last, put_codes);
 }
 
 // Tiles [first, last) of `to` from a reader of another format, via floats.
@@ -67,7 +67,7 @@ void lay_out_rows(const HostWeight& from, int64_t first_row, const Matrix& to, i
   }
   for_ranges(threads, QuantLayout(to).tiles(), 1, [&](int64_t first, int64_t last) {
     if (!reads) return quantize_floats(from.m.row_range(first_row, to.rows), to, first, last);
-    copies_codes(from, to) ? lay_out_tiles(from, first_row, to, first, last)
+    copies_codes(from, to) ? lay_out_tiles(from, first_row, to, first, last, put_codes)
                            : quantize_rows(from, first_row, to, first, last);
   });
 }

@@ -7,4 +7,7 @@ namespace lariat::cpu {
 // `first_row` on, a multiple of kQuantRows.
 void lay_out_rows(const HostWeight& from, int64_t first_row, const Matrix& to, int threads);
 
+// lariat::put_codes(), bitwise identical.
+void put_codes(const uint8_t* codes, const QuantLayout& layout, uint8_t* tile);
+
 }  // namespace lariat::cpu

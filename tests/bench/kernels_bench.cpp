@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/lay_out_rows.h"
 #include "kernels/cpu/quant_matmul.h"
 #include "kernels/parallel.h"
 #include "tests/bench/noise_cache.h"
@@ -127,7 +128,7 @@ void LayOut(benchmark::State& state) {
   const bool floats = state.range(1) != 0;
   const WeightFormat form = floats ? WeightFormat(DType::kBF16) : c.form;
   const Buffer memory = cpu.allocate(stored_bytes(Matrix(nullptr, form, n, k)));
-  for (auto _ : state) lay_out(codes, Matrix(memory.data(), form, n, k));
+  for (auto _ : state) cpu::lay_out_rows(codes, 0, Matrix(memory.data(), form, n, k), 1);
   state.SetLabel(std::string(c.name) + (floats ? " -> bf16" : ""));
   state.SetItemsProcessed(state.iterations() * n * k);
 }
