@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <exception>
+#include <future>
 #include <utility>
 
 #include "engine/contexts/fingerprint.h"
@@ -134,15 +135,39 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
 
 void Engine::load(const std::filesystem::path& path) {
   ModelFiles files = options.random_weights ? open_text_files(path) : open_files(path);
-  if (options.reads != Reads::kTokens) tokenizer = Tokenizer::load(files.texts);
-  if (options.reads == Reads::kChat &&
-      !(chat = ChatTemplate::load(files.texts, *tokenizer, options.template_variables))) {
-    throw Error(path.string() +
+  const auto start = Stopwatch::now();
+  const ModelSpec spec = load_config(files.texts);
+  // A vocabulary of 262,144 tokens takes as long as the weights of a small model. A chat fails before those.
+  std::future<void> text;
+  if (options.reads != Reads::kTokens)
+    text = std::async(std::launch::async, [this, texts = files.texts] { load_text(texts); });
+  if (options.reads == Reads::kChat) text.get();
+  try {
+    load_weights(std::move(files), spec);
+  } catch (...) {
+    if (text.valid()) text.get();  // the error that does not depend on the order
+    throw;
+  }
+  if (text.valid()) text.get();
+  if (tokenizer) warnings = tokenizer->warnings();
+  const std::vector<std::string>& more = model.spec.warnings;
+  warnings.insert(warnings.end(), more.begin(), more.end());
+  warn_of_settings(*this);
+  load_seconds = seconds_since(start);
+}
+
+void Engine::load_text(const ModelTexts& texts) {
+  tokenizer = Tokenizer::load(texts);
+  if (options.reads != Reads::kChat) return;
+  chat = ChatTemplate::load(texts, *tokenizer, options.template_variables);
+  if (!chat) {
+    throw Error(texts.path().string() +
                 ": no chat template in chat_template.jinja, tokenizer_config.json or the GGUF key "
                 "tokenizer.chat_template; use an instruct model, or put the markers into the prompt");
   }
-  const auto start = Stopwatch::now();
-  const ModelSpec spec = load_config(files.texts);
+}
+
+void Engine::load_weights(ModelFiles files, const ModelSpec& spec) {
   const RopeScaling rope = resolve_rope(spec.rope(), options.rope);
   if (!spec.has_rope() && rope != spec.rope())
     throw UsageError("`rope_scaling`: a " + spec.family + " has ALiBi instead of RoPE; remove the option");
@@ -175,11 +200,6 @@ void Engine::load(const std::filesystem::path& path) {
     session_options.on_saturated = on_saturated(options);
   }
   session_options = session_for(rope);
-  if (tokenizer) warnings = tokenizer->warnings();
-  const std::vector<std::string>& more = model.spec.warnings;
-  warnings.insert(warnings.end(), more.begin(), more.end());
-  warn_of_settings(*this);
-  load_seconds = seconds_since(start);
 }
 
 SessionOptions Engine::session_for(const RopeScaling& rope) const {

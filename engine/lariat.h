@@ -72,7 +72,7 @@ struct Engine {
   std::unique_ptr<Ranks> ranks;  // on rank 0 of several processes; others call follow()
   SessionOptions session_options;
   std::vector<std::string> warnings;
-  double load_seconds = 0;  // of configuration and weights
+  double load_seconds = 0;
 
   // Throws UsageError for options that contradict each other or the model, and Error naming the file, also if
   // the weights exceed the memory. With several ranks, throws on all of them if opening failed on one, or if
@@ -86,6 +86,8 @@ struct Engine {
 
  private:
   void load(const std::filesystem::path& path);
+  void load_text(const ModelTexts& texts);
+  void load_weights(ModelFiles files, const ModelSpec& spec);
 };
 
 }  // namespace lariat

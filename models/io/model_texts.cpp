@@ -52,12 +52,14 @@ nlohmann::json ModelTexts::json(std::string_view name) const {
 }
 
 const nlohmann::json& ModelTexts::object(std::string_view name) const {
-  if (const auto known = objects_->find(name); known != objects_->end()) return known->second;
+  const std::lock_guard lock(objects_->mutex);
+  auto& parsed = objects_->parsed;
+  if (const auto known = parsed.find(name); known != parsed.end()) return known->second;
   Made made;
   if (makers_ && has(name)) made = makers_->find(name)->second();
   if (!std::holds_alternative<nlohmann::json>(made))
     made = parse_json_object(read(name, kMaxConfigBytes), file(name).string());
-  return objects_->emplace(name, std::get<nlohmann::json>(std::move(made))).first->second;
+  return parsed.emplace(name, std::get<nlohmann::json>(std::move(made))).first->second;
 }
 
 }  // namespace lariat

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -43,7 +44,8 @@ class ModelTexts {
   std::string read(std::string_view name, uint64_t max_bytes) const;
   // Result of read_json, for a large text with a single reader.
   nlohmann::json json(std::string_view name) const;
-  // A JSON object of at most kMaxConfigBytes, parsed once for all copies. Throws Error.
+  // A JSON object of at most kMaxConfigBytes, parsed once for all copies, also on several threads. Throws
+  // Error.
   const nlohmann::json& object(std::string_view name) const;
 
  private:
@@ -51,7 +53,10 @@ class ModelTexts {
   std::optional<Makers> makers_;
   Vocabulary vocabulary_;
   JsonFields::Wording wording_;
-  using Objects = std::map<std::string, nlohmann::json, std::less<>>;
+  struct Objects {
+    std::mutex mutex;
+    std::map<std::string, nlohmann::json, std::less<>> parsed;
+  };
   std::shared_ptr<Objects> objects_ = std::make_shared<Objects>();
 };
 
