@@ -138,16 +138,11 @@ void Engine::load(const std::filesystem::path& path) {
   const auto start = Stopwatch::now();
   const ModelSpec spec = load_config(files.texts);
   // A vocabulary of 262,144 tokens takes as long as the weights of a small model. A chat fails before those.
+  // Without memory for a thread, get() loads it.
   std::future<void> text;
-  if (options.reads != Reads::kTokens)
-    text = std::async(std::launch::async, [this, texts = files.texts] { load_text(texts); });
+  if (options.reads != Reads::kTokens) text = std::async([this, texts = files.texts] { load_text(texts); });
   if (options.reads == Reads::kChat) text.get();
-  try {
-    load_weights(std::move(files), spec);
-  } catch (...) {
-    if (text.valid()) text.get();  // the error that does not depend on the order
-    throw;
-  }
+  load_weights(std::move(files), spec);
   if (text.valid()) text.get();
   if (tokenizer) warnings = tokenizer->warnings();
   const std::vector<std::string>& more = model.spec.warnings;
