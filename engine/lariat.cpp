@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstring>
 #include <exception>
-#include <future>
 #include <utility>
 
 #include "engine/contexts/fingerprint.h"
@@ -142,7 +142,7 @@ void Engine::load(const std::filesystem::path& path) {
   std::future<void> text;
   if (options.reads != Reads::kTokens) text = std::async([this, texts = files.texts] { load_text(texts); });
   if (options.reads == Reads::kChat) text.get();
-  load_weights(std::move(files), spec);
+  load_weights(std::move(files), spec, text);
   if (text.valid()) text.get();
   if (tokenizer) warnings = tokenizer->warnings();
   const std::vector<std::string>& more = model.spec.warnings;
@@ -162,7 +162,7 @@ void Engine::load_text(const ModelTexts& texts) {
   }
 }
 
-void Engine::load_weights(ModelFiles files, const ModelSpec& spec) {
+void Engine::load_weights(ModelFiles files, const ModelSpec& spec, std::future<void>& text) {
   const RopeScaling rope = resolve_rope(spec.rope(), options.rope);
   if (!spec.has_rope() && rope != spec.rope())
     throw UsageError("`rope_scaling`: a " + spec.family + " has ALiBi instead of RoPE; remove the option");
@@ -175,6 +175,8 @@ void Engine::load_weights(ModelFiles files, const ModelSpec& spec) {
     throw UsageError("`quantize`: contradicts `dtype`; remove one of them");
   const std::optional<WeightFormat> requested = options.quantize ? options.quantize : options.dtype;
   backend = open_backend(options);
+  // A missing tokenizer ends the load before it reads the weights.
+  if (text.valid() && text.wait_for(std::chrono::seconds(0)) == std::future_status::ready) text.get();
   Place place;
   if (options.ranks != nullptr)
     place = {options.ranks->rank(), options.ranks->size(), options.split == "sequence"};

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -87,7 +88,7 @@ struct Engine {
  private:
   void load(const std::filesystem::path& path);
   void load_text(const ModelTexts& texts);
-  void load_weights(ModelFiles files, const ModelSpec& spec);
+  void load_weights(ModelFiles files, const ModelSpec& spec, std::future<void>& text);
 };
 
 }  // namespace lariat

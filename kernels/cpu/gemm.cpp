@@ -114,9 +114,9 @@ class PanelProduct {
   char* scratch_;
 };
 
-bool on_tiles(const Matrix& w) { return w.tiled || (is_quantized(w.dtype) && has_amx_bf16()); }
-
 }  // namespace
+
+bool on_tiles(const Matrix& w) { return w.tiled || (is_quantized(w.dtype) && has_amx_bf16()); }
 
 size_t gemm_scratch_bytes(const Matrix& x, std::span<const Product> products, DType compute, int threads) {
   if (on_tiles(products[0].w)) return amx_scratch_bytes(x, products, threads);

@@ -58,6 +58,9 @@ extern void (*gemm_amx)(const Matrix& x, std::span<const Product> products, void
                         int threads);  // tests replace it
 double amx_multiply_adds(int64_t repetitions, float* sink);
 
+// Whether gemm() multiplies w on tile registers.
+bool on_tiles(const Matrix& w);
+
 // out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) for each product, and its scratch bytes. Weights have one
 // dtype or are all quantized; integer codes require has_amx_bf16().
 void gemm(const Matrix& x, std::span<const Product> products, DType compute, void* scratch, int threads);

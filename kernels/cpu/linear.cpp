@@ -41,12 +41,9 @@ void CpuBackend::linear(const Matrix& x, const Weight& weight, const Epilogue& e
 
 // Whether a gated unit is one product on AMX, whose gate and up stay in cache.
 bool CpuBackend::fuses(const Matrix& x, const Weight& gated) const {
-  const auto on_tiles = [](const RowBlock& block) {
-    return !block.bias && (block.w.tiled || (is_quantized(block.w.dtype) && cpu::has_amx_bf16()));
-  };
   const RowBlock &gate = gated.blocks.front(), &up = gated.blocks.back();
-  return x.rows > cpu::kGemvRows && activation_bits_ == 8 && on_tiles(gate) && on_tiles(up) &&
-         gate.w.tiled == up.w.tiled;
+  return x.rows > cpu::kGemvRows && activation_bits_ == 8 && !gate.bias && !up.bias &&
+         cpu::on_tiles(gate.w) && cpu::on_tiles(up.w) && gate.w.tiled == up.w.tiled;
 }
 
 void CpuBackend::multiply(const Matrix& x, std::span<const Product> products, DType compute) {
