@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/host_memory.h"
 #include "kernels/host_weight.h"
 #include "kernels/step.h"
 #include "kernels/tensor.h"
@@ -163,7 +164,8 @@ class Backend {
   // --- memory ---------------------------------------------------------------------------------------
   // Uninitialised memory, aligned to 64 bytes. Throws Error if memory runs out.
   virtual Buffer allocate(size_t bytes) = 0;
-  virtual void release(void* data, size_t bytes) noexcept = 0;  // called by Buffer
+  virtual void release(void* data, size_t bytes) noexcept = 0;     // called by Buffer
+  virtual double free_bytes() const { return free_host_bytes(); }  // of memory for allocate
   virtual void copy_in(void* dst, const void* host_src, size_t bytes) = 0;
   virtual void copy_out(void* host_dst, const void* src, size_t bytes) = 0;
   virtual void copy(void* dst, const void* src, size_t bytes) = 0;  // within the backend; no overlap

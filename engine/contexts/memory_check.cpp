@@ -1,31 +1,15 @@
 #include "engine/contexts/memory_check.h"
 
 #include <algorithm>
-#include <fstream>
-#include <limits>
 #include <sstream>
 
 #include "engine/runtime/ranks.h"
 #include "kernels/error.h"
+#include "kernels/integers.h"
 #include "kernels/quant.h"
 
 namespace lariat {
 namespace {
-
-// A value of /proc/meminfo; infinite without the file.
-double meminfo_bytes(const std::string& wanted) {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string line;
-  while (std::getline(meminfo, line)) {
-    std::istringstream fields(line);
-    std::string key;
-    double kib = 0;
-    if (fields >> key >> kib && key == wanted) return kib * 1024;
-  }
-  return std::numeric_limits<double>::infinity();
-}
-
-double free_bytes() { return meminfo_bytes("MemAvailable:"); }
 
 double cache_bytes(Session& session, int64_t length) {
   const KvPool& pool = session.pool();
@@ -54,7 +38,7 @@ void check_memory(std::span<Session* const> sessions, int64_t length, int64_t se
     if (session->backend().traits().host_memory)
       wanted += cache_bytes(*session, length) * static_cast<double>(sequences);
   }
-  const double have = free_bytes();
+  const double have = free_host_bytes();
   if (wanted <= have) return;
   throw Error(what + (sessions.size() > 1 ? ": the KV caches would take " : ": the KV cache would take ") +
               gibibytes(wanted) + " and " + gibibytes(have) +
@@ -63,7 +47,7 @@ void check_memory(std::span<Session* const> sessions, int64_t length, int64_t se
 
 bool fits_memory(Session& session, int64_t length, int64_t sequences) {
   return !session.backend().traits().host_memory ||
-         cache_bytes(session, length) * static_cast<double>(sequences) <= free_bytes();
+         cache_bytes(session, length) * static_cast<double>(sequences) <= free_host_bytes();
 }
 
 void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requested, const Backend& backend,
@@ -76,14 +60,14 @@ void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requ
   const Weights planned = planned_weights(spec, requested, checkpoint);
   const bool copied = backend.traits().copies_bf16 && spec.dtype == DType::kBF16;
   if (requested.value_or(spec.dtype) == WeightFormat(spec.dtype) && !codes && !copied) {
-    const auto mapped = static_cast<double>(planned.bytes), all = meminfo_bytes("MemTotal:");
+    const auto mapped = static_cast<double>(planned.bytes), all = all_host_bytes();
     if (mapped <= all) return;
     throw Error(spec.file.string() + ": the weights need " + gibibytes(mapped) + " and this machine has " +
                 gibibytes(all) + " of memory" + kSmaller);
   }
   const bool table = planned.embed.m.dtype != spec.dtype && !spec.tie_word_embeddings;
   const double wanted = static_cast<double>(planned.bytes + (table ? stored_bytes(planned.embed.m) : 0));
-  const double have = free_bytes();
+  const double have = free_host_bytes();
   if (wanted <= have) return;
   throw Error(spec.file.string() + ": weights in " +
               std::string(name_of(requested.value_or(planned.form).dtype)) + " need " + gibibytes(wanted) +
@@ -91,8 +75,7 @@ void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requ
 }
 
 int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted) {
-  const double fit = free_bytes() / 4 / cache_bytes(session, length);
-  return std::max<int64_t>(1, fit < static_cast<double>(wanted) ? static_cast<int64_t>(fit) : wanted);
+  return std::clamp<int64_t>(session.pool().free_pages() / 2 / ceil_div(length, kKvPage), 1, wanted);
 }
 
 }  // namespace lariat

@@ -12,7 +12,7 @@
 namespace lariat {
 
 KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys,
-               Ranks* ranks)
+               Ranks* ranks, size_t most_bytes)
     : backend_(backend), ranks_(ranks), mrope_axes_(spec.mrope_axes) {
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;
@@ -33,6 +33,7 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
     k_bytes_ += times * heads * kv_bytes(k_dtype, attention.head_dim);
     if (!attention.latent) v_bytes_ += heads * kv_bytes(v_dtype, attention.head_dim);
   }
+  if (most_bytes > 0) most_pages_ = static_cast<int64_t>(most_bytes / geometry_.page_bytes);
 }
 
 KvPool::Page::Page(KvPool& pool, Buffer memory)
@@ -58,7 +59,19 @@ std::vector<KvLayer> KvPool::rotated_layers(bool second_keys) const {
 }
 
 std::shared_ptr<KvPool::Page> KvPool::allocate(int64_t index) {
-  return std::make_shared<Page>(*this, backend_.allocate(owns(index) ? geometry_.page_bytes : 1));
+  if (pages_ >= most_pages_)
+    throw CacheFull("`cache_memory`: all " + counted(most_pages_, "page") + " are in use; allow more");
+  try {
+    return std::make_shared<Page>(*this, backend_.allocate(owns(index) ? geometry_.page_bytes : 1));
+  } catch (const Error& e) {
+    throw CacheFull(e.what());
+  }
+}
+
+int64_t KvPool::free_pages() const {
+  const double half = backend_.free_bytes() / 2 / static_cast<double>(geometry_.page_bytes);
+  const auto left = static_cast<double>(most_pages_ - pages_);
+  return static_cast<int64_t>(std::min({left, half, 1e15}));
 }
 
 bool KvPool::owns(int64_t index) const { return ranks_ == nullptr || ranks_->place().owns(index); }
@@ -75,9 +88,9 @@ void KvCache::reserve(int64_t positions) {
       table_.push_back(pages_.back()->data());
     }
   } catch (const Error& e) {
-    throw Error(fmt::format("KV cache: no memory for {} ({} MiB; {} MiB in use): {}",
-                            counted(positions, "position"), wanted * pool_->geometry().page_bytes >> 20,
-                            pool_->bytes() >> 20, e.what()));
+    throw CacheFull(fmt::format("KV cache: no memory for {} ({} MiB; {} MiB in use): {}",
+                                counted(positions, "position"), wanted * pool_->geometry().page_bytes >> 20,
+                                pool_->bytes() >> 20, e.what()));
   }
 }
 

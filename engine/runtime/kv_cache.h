@@ -1,4 +1,5 @@
 #pragma once
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,15 +15,20 @@ struct ContextFull : Error {
   explicit ContextFull(const std::string& what) : Error(what + "; shorten the prompt or raise `max_ctx`") {}
 };
 
+// No memory for a page. Another sequence may free some.
+struct CacheFull : Error {
+  using Error::Error;
+};
+
 class Ranks;
 
 // Allocates the pages of a session's caches. Must outlive the caches.
 class KvPool {
  public:
   // second_keys: reserve memory for a second rotation of each rotated key (KvLayer). ranks: repeat changes of
-  // pages on the other ranks; null: one process.
+  // pages on the other ranks; null: one process. most_bytes: limit of all pages; 0: the backend's memory.
   KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_dtype, bool second_keys = false,
-         Ranks* ranks = nullptr);
+         Ranks* ranks = nullptr, size_t most_bytes = 0);
   KvPool(const KvPool&) = delete;  // pages refer to the pool
   KvPool& operator=(const KvPool&) = delete;
 
@@ -42,8 +48,11 @@ class KvPool {
     std::shared_ptr<const void> owner_;
     void* data_;
   };
-  // Page `index` of a sequence, without memory if another rank owns it. Throws Error when out of memory.
+  // Page `index` of a sequence, without memory if another rank owns it. Throws CacheFull.
   std::shared_ptr<Page> allocate(int64_t index);
+  // Number of pages that more sequences may take now: up to the limit, and half of the backend's free memory,
+  // since running sequences grow, and memory-mapped weights count as free memory of the host.
+  int64_t free_pages() const;
   bool owns(int64_t index) const;  // whether this process stores page `index` of a sequence
 
   const KvGeometry& geometry() const { return geometry_; }
@@ -65,7 +74,7 @@ class KvPool {
   std::vector<KvLayer> rotated_layers_;
   std::vector<uint8_t> mrope_axes_;
   size_t k_bytes_ = 0, v_bytes_ = 0;
-  int64_t pages_ = 0;
+  int64_t pages_ = 0, most_pages_ = std::numeric_limits<int64_t>::max();
 };
 
 struct RerotationStats {
@@ -97,8 +106,8 @@ class KvCache {
   // Includes shared pages.
   size_t bytes() const;
 
-  // Allocates pages up to `positions`; pages from length() on become exclusive. If it throws Error, cached
-  // keys and values are unchanged.
+  // Allocates pages up to `positions`; pages from length() on become exclusive. If it throws CacheFull,
+  // cached keys and values are unchanged.
   void reserve(int64_t positions);
   // Whether no page of positions [first, last) was dropped.
   bool holds(int64_t first, int64_t last) const;
@@ -138,7 +147,7 @@ class KvCache {
 
 // Sets the RoPE frequencies of each cache. rerotate: re-rotate all cached keys in place, in one backend call;
 // false: keep them (a stale cache). A change of attention_factor alone moves no key. positions: one per
-// cache, or empty. Throws Error if copying shared pages runs out of memory.
+// cache, or empty. Throws CacheFull if copying shared pages runs out of memory.
 void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
                      std::span<const RopeFrequencies> frequencies, bool interleaved, bool rerotate,
                      std::span<const KeyPositions> positions = {});

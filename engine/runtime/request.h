@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <span>
@@ -36,12 +37,15 @@ struct Generation {
   double prefill_seconds = 0, decode_seconds = 0;
   int64_t decode_steps = 0;            // tokens drawn after the first, including an EOS
   int64_t proposed = 0, accepted = 0;  // guesses of GenerateOptions::lookup
+  int64_t restarts = 0;                // times that the request's pages were taken and computed again
+  std::exception_ptr error{};          // of this request alone: ended it, after `tokens`; null: none
 };
 
-// One text to continue. Callbacks may add requests.
+// One text to continue. Callbacks may add and cancel requests. An exception of on_token or on_logits ends the
+// request (Generation::error).
 struct Request {
   std::vector<int32_t> tokens{};       // the whole text; missing tokens are prefilled
-  Sequence* sequence = nullptr;        // holds the first tokens, finally all
+  Sequence* sequence = nullptr;        // caches a prefix of `tokens`; at the end all but the last
   const Sequence* prefix = nullptr;    // without a sequence: fork this one, else create one
   SequenceOptions sequence_options{};  // for a created sequence
   GenerateOptions options{};

@@ -23,10 +23,12 @@ double row_cost(const Session& session, int64_t length) {
 
 }  // namespace
 
-RunningText::RunningText(Request given, Session& session)
+RunningText::RunningText(Request given, Session& session, int64_t number)
     : request(std::move(given)),
+      id(number),
       prompt_tokens(std::ssize(request.tokens)),
       wanted(request.options.max_new_tokens),
+      logits_from(request.logits_from == Prompt::kLastToken ? prompt_tokens - 1 : request.logits_from),
       sampler(request.options.sampler, session.backend()) {
   // The last new token needs no logits, nor does a token that fills the context.
   const int64_t max_ctx = session.options().max_ctx;
@@ -51,10 +53,6 @@ void RunningText::accept(Session& session, int32_t drawn) {
   const GenerateOptions& options = request.options;
   if (drawn < 0) session.report_not_finite();
   const int32_t token = options.allow_non_finite ? token_of(drawn) : Sampler::checked(drawn);
-  const auto end = [&](StopReason reason) {
-    result.stop_reason = reason;
-    ended = true;
-  };
   if (std::ranges::count(options.eos_ids, token) > 0) return end(StopReason::kEos);
   result.tokens.push_back(token);
   if (logprobs) result.logprobs.push_back(logprobs->of(token));
@@ -64,7 +62,34 @@ void RunningText::accept(Session& session, int32_t drawn) {
   ended = std::ssize(result.tokens) == wanted;
 }
 
+void RunningText::take_logits(Backend& backend, int64_t first, const Matrix& logits) {
+  if (request.on_logits) request.on_logits(first, logits);
+  logits_from = first + logits.rows;
+  if (logits_from == prompt_tokens && wanted > 0)
+    first_token = draw(backend, logits.row_range(logits.rows - 1, 1));
+}
+
+bool RunningText::cached() const {
+  const auto drawn = std::ssize(result.tokens);
+  return request.sequence != nullptr && request.sequence->length() >= prompt_tokens + std::max(drawn - 1, 0L);
+}
+
+void RunningText::suspend() {
+  draft.reset();
+  guesses.clear();
+  own.reset();
+  request.sequence = nullptr;
+  started = false;
+  ++result.restarts;
+}
+
+void RunningText::end(StopReason reason) {
+  result.stop_reason = reason;
+  ended = true;
+}
+
 void RunningText::guess(const Session& session, int64_t most) {
+  guesses.clear();
   if (request.options.lookup == 0) return;
   most = std::min({most, request.options.lookup, wanted - std::ssize(result.tokens) - 1});
   const double cost = row_cost(session, std::ssize(request.tokens));

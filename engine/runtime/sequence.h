@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -60,6 +61,8 @@ class Sequence {
   // M-RoPE: the largest position plus 1.
   void expect(int64_t length) { expected_ = length; }
   int64_t expected() const { return expected_; }
+  // The same for a text of n tokens, whose M-RoPE positions are set.
+  void expect_tokens(int64_t n) { expected_ = std::max(expected_, positions_.rope_length(n)); }
   // M-RoPE positions of the next tokens. Throws Error without M-RoPE or for a negative position.
   void set_mrope_positions(std::span<const int32_t> positions);
   const SequencePositions& positions() const { return positions_; }

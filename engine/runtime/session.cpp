@@ -29,7 +29,7 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       options_(options),
       ropes_(stretched(model.spec.ropes, options.rope)),
       pool_(model.cache_spec(), backend, options.k_dtype, options.v_dtype,
-            second_keys_of(options.positions.ranges) > 0, options.ranks),
+            second_keys_of(options.positions.ranges) > 0, options.ranks, options.cache_memory),
       decoder_(model.own_spec(), model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
                options.latent_workspace, model.split,
                options.ranks != nullptr ? &options.ranks->communicator() : nullptr),

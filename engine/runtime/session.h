@@ -22,6 +22,7 @@ struct SessionOptions {
   // Default of sequences; without ranges: plain distances.
   PositionMethod positions{};
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
+  size_t cache_memory = 0;                        // most bytes of all KV caches; 0: the backend's memory
   bool stale_cache = false;                       // keep cached keys when the frequencies change
   Ranks* ranks = nullptr;  // the other processes of a divided model (Model::split); null: one process
   // Called once for non-finite logits: checked on the first logits and by report_not_finite. Loading checks

@@ -4,7 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "engine/contexts/memory_check.h"
 #include "engine/interrupt.h"
 #include "engine/text/stop_filter.h"
 
@@ -66,7 +65,7 @@ void write_text(Scheduler& scheduler, const Tokenizer& tokenizer, Request reques
   };
   request.on_end = [&answer, filter, show](Generation result) {
     answer.generation = std::move(result);
-    show(filter->flush());
+    if (answer.generation.error == nullptr) show(filter->flush());
   };
   scheduler.add(std::move(request));
 }
@@ -111,10 +110,7 @@ void prefill_rest(Session& session, SavedContext& context) {
 std::vector<Answer> write_texts(Session& session, const Tokenizer& tokenizer, const SavedContext& context,
                                 std::span<const std::vector<int32_t>> texts, const AnswerOptions& options,
                                 bool continues) {
-  int64_t longest = 0;
-  for (const auto& tokens : texts) longest = std::max(longest, std::ssize(tokens));
-  Scheduler scheduler(
-      session, affordable_sequences(session, longest + options.generate.max_new_tokens, std::ssize(texts)));
+  Scheduler scheduler(session);
   std::vector<Answer> answers(texts.size());
   for (size_t i = 0; i < texts.size(); ++i)
     write_text(scheduler, tokenizer, {.tokens = texts[i], .prefix = &context.sequence}, options, continues,

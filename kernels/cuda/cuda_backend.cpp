@@ -83,6 +83,11 @@ Buffer CudaBackend::allocate(size_t bytes) {
   return {this, data, bytes};
 }
 
+double CudaBackend::free_bytes() const {
+  cuda::use_device(device_.index);
+  return static_cast<double>(cuda::device_memory().free);
+}
+
 void CudaBackend::release(void* data, size_t bytes) noexcept {
   queue_.let_go(data, bytes);
   cuda::device_free(data);  // waits for work on the stream

@@ -34,6 +34,7 @@ class CudaBackend final : public Backend {
   Traits traits() const override;
 
   Buffer allocate(size_t bytes) override;
+  double free_bytes() const override;
   void release(void* data, size_t bytes) noexcept override;
   void copy_in(void* dst, const void* host_src, size_t bytes) override;
   void copy_out(void* host_dst, const void* src, size_t bytes) override;

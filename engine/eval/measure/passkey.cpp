@@ -100,8 +100,7 @@ class LengthRun {
 
   void answer(Group& group) {
     extend_base(group);
-    const int64_t most = options_.on_trial ? 1 : std::ssize(group.open);
-    Scheduler scheduler(session_, affordable_sequences(session_, length_ + options_.max_new_tokens, most));
+    Scheduler scheduler(session_, options_.on_trial ? 1 : std::ssize(group.open));
     for (const size_t trial : group.open) {
       Request request{.tokens = group.prompts[trial],
                       .prefix = &base_,
@@ -110,6 +109,7 @@ class LengthRun {
                                   .allow_non_finite = true,
                                   .interrupted = options_.interrupted}};
       request.on_end = [this, &group, trial](const Generation& result) {
+        if (result.error != nullptr) return;
         if (result.stop_reason == StopReason::kInterrupted) throw Interrupted();
         take_answer(group.cell.trials[trial], options_.needles.task, codec_.decode(result.tokens));
         if (options_.on_trial) options_.on_trial(group.cell, static_cast<int64_t>(trial));
