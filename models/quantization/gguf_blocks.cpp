@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
-#include <limits>
 #include <string>
 
 #include "kernels/convert.h"
 #include "kernels/error.h"
+#include "models/quantization/quantized.h"
 
 // Blocks of ggml/src/ggml-common.h, decoded as in ggml/src/ggml-quants.c (dequantize_row_*). Numbers are
 // little-endian and unaligned.
@@ -95,9 +94,7 @@ void q5_1(const uint8_t* from, const CodeRow& to) {
 
 // The scale is a power of two in 8 bits, for half of the table's values.
 void mxfp4(const uint8_t* from, const CodeRow& to) {
-  const uint32_t e = from[0];
-  to.scales[0] = e == 255 ? std::numeric_limits<float>::quiet_NaN()  // OCP's; 2^128 in ggml
-                          : std::bit_cast<float>(e < 2 ? 0x200000U << e : (e - 1) << 23);
+  to.scales[0] = e8m0_to_f32(from[0]) / 2;
   split_halves(from + 1, to.codes);
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "kernels/convert.h"
@@ -125,7 +124,7 @@ FloatView::FloatView(const StoredTensor& tensor)
       dtype_(tensor.dtype == "F8_E8M0" ? std::nullopt : std::optional(tensor.float_dtype())) {}
 
 float FloatView::operator[](int64_t i) const {
-  if (!dtype_) return std::ldexp(1.0F, bytes_[i] - 127);
+  if (!dtype_) return e8m0_to_f32(bytes_[i]);
   const auto element = [&](auto value) {
     std::memcpy(&value, bytes_.data + static_cast<size_t>(i) * sizeof value, sizeof value);
     return value;
@@ -164,7 +163,7 @@ void put_mxfp4(const Quantized& quantized, const std::string& name, const Stored
     for (int64_t c = 0; c < cols; ++c) codes[c] = nibbles[(first_row + row * step) * cols + c];
   };
   weight.scale = [=](int64_t row, int64_t col) {  // the table's values are doubled
-    return Scale{std::ldexp(1.0F, exponents[(first_row + row * step) * groups + col / 32] - 128)};
+    return Scale{e8m0_to_f32(exponents[(first_row + row * step) * groups + col / 32]) / 2};
   };
   StoredTensor share = main;
   share.bytes /= static_cast<size_t>(step);

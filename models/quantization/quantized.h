@@ -1,7 +1,9 @@
 #pragma once
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -50,6 +52,13 @@ struct View {
 };
 
 inline constexpr std::string_view kFloats = "F32 F16 BF16";
+
+// A power of two from 2^-127 (E8M0; OCP Microscaling Formats 1.0, 5.4.1). 255 is NaN; ggml and transformers
+// read 2^128.
+constexpr float e8m0_to_f32(uint8_t value) {
+  if (value == 255) return std::numeric_limits<float>::quiet_NaN();
+  return std::bit_cast<float>(value == 0 ? 0x400000U : uint32_t{value} << 23);
+}
 
 // Elements of F32, F16, BF16, or F8_E8M0 (powers of two).
 class FloatView {

@@ -1,6 +1,7 @@
 // Settings in config.json or a separate file, and non-finite scales.
 #include <fmt/format.h>
 
+#include "models/quantization/quantized.h"
 #include "models/weights.h"
 #include "tests/models/forms_util.h"
 
@@ -70,6 +71,25 @@ TEST(Forms, NonFiniteScalesAreFound) {
     EXPECT_EQ(found->of, 32 * 64);
     EXPECT_FALSE(find_not_finite(open_form(form_dir(name))));
   }
+}
+
+// As from a GGUF (GgufBlocks.AnMxfp4ScaleOf255IsNan). Two groups of 32 values per row.
+TEST(Forms, AnMxfp4ScaleOf255IsNan) {
+  for (const auto& [folder, scales] : {std::pair("mlx_mxfp4", "scales"), {"mxfp4_packed", "weight_scale"}}) {
+    SCOPED_TRACE(folder);
+    const json change = {{kAttention + "k_proj." + scales, {{"i32", {0, -1}}}}};
+    const ChangedForm changed(folder, json::object(), change);
+    const std::vector<float> values =
+        form_floats(open_form(changed.dir()).check(kAttention + "k_proj.weight", {32, 64}));
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(std::isnan(values[i]), i < 128) << i;
+  }
+  const uint8_t bytes[] = {0, 1, 127, 254, 255};
+  StoredTensor tensor;
+  tensor.dtype = "F8_E8M0", tensor.data = reinterpret_cast<const std::byte*>(bytes);
+  const FloatView view(tensor);
+  EXPECT_EQ((std::vector{view[0], view[1], view[2], view[3]}),
+            (std::vector{0x1p-127F, 0x1p-126F, 1.0F, 0x1p127F}));
+  EXPECT_TRUE(std::isnan(view[4]));
 }
 
 // MLX separates gate and up.

@@ -97,7 +97,7 @@ TEST(GgufBlocks, FillTheirRowAndNothingElse) {
   }
 }
 
-// The package and ggml give 2^128, the OCP's MX specification (5.2) NaN.
+// The package and ggml give 2^128, the OCP's MX specification NaN (e8m0_to_f32).
 TEST(GgufBlocks, AnMxfp4ScaleOf255IsNan) {
   std::byte block[17] = {std::byte{255}};
   for (const float value : floats_of(*gguf_codes(tensor_of("MXFP4", block, 1, 32))))
