@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <set>
 #include <type_traits>
 
@@ -138,6 +139,7 @@ class Reader {
     } else {
       take(value.count * each, where);
     }
+    value.bytes = static_cast<size_t>(bytes_.data() + at_ - value.data);
     for (uint64_t i = 0; value.kind == GgufKind::kBool && i < value.count; ++i) {
       if (load<uint8_t>(value.data + i) > 1) fail(where + " is neither true nor false");
     }
@@ -222,9 +224,11 @@ class Reader {
   std::vector<uint64_t> offsets_;
 };
 
+std::mutex read_keys_mutex;  // one for all files, as a file is copied and has few keys
+
 template <class T>
 std::vector<T> values_of(const GgufFile& file, std::string_view key, const char* expected) {
-  file.asked.emplace(key);
+  file.mark_read(key);
   const auto found = file.metadata.find(key);
   std::vector<T> values;
   if (found == file.metadata.end()) return values;
@@ -238,7 +242,7 @@ std::vector<T> values_of(const GgufFile& file, std::string_view key, const char*
 }
 
 const GgufValue* single(const GgufFile& file, std::string_view key) {
-  file.asked.emplace(key);
+  file.mark_read(key);
   const auto found = file.metadata.find(key);
   if (found == file.metadata.end()) return nullptr;
   if (found->second.array) file.fail(key, "expected one value, not an array");
@@ -246,6 +250,16 @@ const GgufValue* single(const GgufFile& file, std::string_view key) {
 }
 
 }  // namespace
+
+void GgufFile::mark_read(std::string_view key) const {
+  const std::lock_guard lock(read_keys_mutex);
+  read_keys.emplace(key);
+}
+
+bool GgufFile::was_read(std::string_view key) const {
+  const std::lock_guard lock(read_keys_mutex);
+  return read_keys.contains(key);
+}
 
 std::optional<int64_t> GgufFile::integer(std::string_view key) const {
   return single(*this, key) == nullptr ? std::nullopt : std::optional(integers(key).front());
@@ -284,7 +298,7 @@ std::vector<double> GgufFile::numbers(std::string_view key) const {
 }
 
 std::vector<std::string_view> GgufFile::strings(std::string_view key) const {
-  asked.emplace(key);
+  mark_read(key);
   const auto found = metadata.find(key);
   std::vector<std::string_view> strings;
   if (found == metadata.end()) return strings;

@@ -36,6 +36,7 @@ struct GgufValue {
   bool array = false;
   uint64_t count = 1;
   const std::byte* data = nullptr;
+  size_t bytes = 0;
 };
 
 // All contents point into the parsed bytes.
@@ -44,9 +45,11 @@ struct GgufFile {
   std::map<std::string, GgufValue, std::less<>> metadata;
   std::vector<StoredTensor> tensors;  // by GGUF's names
 
-  mutable std::set<std::string, std::less<>> asked;  // keys read so far
+  mutable std::set<std::string, std::less<>> read_keys{};  // so far; several threads read one file
 
-  bool has(std::string_view key) const { return asked.emplace(key), metadata.contains(key); }
+  void mark_read(std::string_view key) const;
+  bool was_read(std::string_view key) const;
+  bool has(std::string_view key) const { return mark_read(key), metadata.contains(key); }
   // Return nullopt without the key. Throw Error for another kind. Integers may have any width, numbers may be
   // integers, booleans may be 1 or 0.
   std::optional<int64_t> integer(std::string_view key) const;

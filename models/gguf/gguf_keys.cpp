@@ -65,12 +65,12 @@ Json value_of(const GgufFile& file, const std::string& key, const GgufValue& val
 }  // namespace
 
 void gguf_add_unread(const GgufFile& file, std::string_view prefix, std::string_view known, Json& json) {
-  const auto asked = file.asked;
+  const GgufFile copy{file.path, file.metadata, {}};  // its keys stay unread in `file`
   for (const auto& [key, value] : file.metadata) {
-    if (!key.starts_with(prefix) || asked.contains(key)) continue;
+    if (!key.starts_with(prefix) || file.was_read(key)) continue;
     const std::string_view name = std::string_view(key).substr(prefix.size());
     if (has_match(known, name)) continue;
-    const Json found = value_of(file, key, value);
+    const Json found = value_of(copy, key, value);
     const auto is_it = [&, whole = std::string_view(key)](auto own) { return own == name || own == whole; };
     if (const auto same = partner(kKeys, 1, is_it); !same.empty()) {
       json.emplace(same, found);
@@ -78,7 +78,6 @@ void gguf_add_unread(const GgufFile& file, std::string_view prefix, std::string_
       json[valid_utf8(key)] = found;
     }
   }
-  file.asked = asked;
 }
 
 JsonFields::Wording gguf_wording(const GgufFile& file) {

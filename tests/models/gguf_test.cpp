@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <map>
+#include <string>
+#include <thread>
 
 #include "models/gguf/gguf_file.h"
 #include "tests/models/gguf_builder.h"
@@ -262,6 +264,23 @@ TEST_F(GgufFiles, ASplitModelOpensFromItsFirstFile) {
   EXPECT_TRUE(names(error("m-00001-of-00003.gguf"), "m-00003-of-00003.gguf | split.no | 2"));
   put("m.gguf", part(0));
   EXPECT_TRUE(names(error("m.gguf"), "m.gguf | -00001-of-00003.gguf"));
+}
+
+// The tokenizer loads beside the weights, from the same file.
+TEST(Gguf, ThreadsMayReadAtOnce) {
+  const GgufFile file = parse_gguf(small_gguf("llama").bytes());
+  constexpr int kThreads = 4, kKeys = 20000;
+  const auto key = [](int thread, int i) { return std::to_string(thread) + "." + std::to_string(i); };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kKeys; ++i) file.has(key(t, i));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int t = 0; t < kThreads; ++t) {
+    for (int i = 0; i < kKeys; ++i) ASSERT_TRUE(file.was_read(key(t, i)));
+  }
 }
 
 }  // namespace
