@@ -102,7 +102,8 @@ class CudaBackend final : public Backend {
   // Tables of an op's step. Nothing is sent if the previous op had the same step.
   const SequenceTables& enter(const Step& step);
   static cuda::DeviceStep on_device(const SequenceTables& tables);
-  // Device address of a RoPE table's frequencies, one mirror per table.
+  // Device address of a RoPE table's frequencies; sends nothing if a mirror holds them. Replaces the mirror
+  // that was unused for longest.
   const double* send_frequencies(std::span<const double> words);
 
   // Sends host memory through two pinned buffers: filling one overlaps sending the other. On return the host
@@ -178,9 +179,9 @@ class CudaBackend final : public Backend {
   size_t next_pinned_ = 0;
   Pinned drawn_ids_;
   std::array<Buffer, static_cast<size_t>(Scratch::kCount)> scratch_;
-  SequenceTables step_;                // of the last op with a step
-  std::array<Mirror, 2> frequencies_;  // of rope_table: doubles
-  size_t last_frequencies_ = 0;
+  SequenceTables step_;  // of the last op with a step
+  // Of rope_table: doubles. A model has up to 2 tables, a position method 2 more.
+  std::array<Mirror, 8> frequencies_;
   SequenceTables rotations_;  // of rerotate_keys
   Mirror rotation_words_;     // doubles
   Buffer finished_blocks_;    // Attention::finished

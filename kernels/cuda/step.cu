@@ -92,8 +92,11 @@ const double* CudaBackend::send_frequencies(std::span<const double> words) {
     return mirror.host.size() >= words.size() &&
            std::memcmp(mirror.host.data(), words.data(), words.size_bytes()) == 0;
   };
-  if (!holds(frequencies_[last_frequencies_])) last_frequencies_ = 1 - last_frequencies_;
-  Mirror& mirror = frequencies_[last_frequencies_];
+  // The latest used mirror moves to the front.
+  const auto found = std::ranges::find_if(frequencies_, holds);
+  const auto used = found == frequencies_.end() ? found - 1 : found;
+  std::rotate(frequencies_.begin(), used, used + 1);
+  Mirror& mirror = frequencies_.front();
   if (!holds(mirror)) {
     reserve(mirror, words.size());
     send(mirror, 0, words.data(), words.size());

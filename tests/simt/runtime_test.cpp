@@ -118,6 +118,28 @@ TEST(CudaMachine, AStepOfManySequencesAllocatesNothing) {
   EXPECT_EQ(simt::device_allocations(), before);
 }
 
+// Three tables, as of dca or jet-long: one launch each, none that sends frequencies again.
+TEST(CudaMachine, UnchangedFrequenciesAreSentOnce) {
+  CudaBackend backend;
+  const Tensor cos(backend, 1, 8), sin(backend, 1, 8), q_scale(backend, 1, 1);
+  const RopeTable table = {cos.view(), sin.view(), q_scale.view(), {}, 16, false};
+  const StepSequence sequence{5, 1, nullptr};
+  const Step step{.sequences = {&sequence, 1}};
+  const auto run = [&] {
+    const uint64_t before = simt::block_clock().launch;
+    for (const double frequency : {0.1, 0.2, 0.3}) {
+      const std::vector<double> inv_freq(8, frequency);
+      const SequenceRope rope{inv_freq, 1.0F};
+      backend.rope_table(step, {&rope, 1}, table);
+      EXPECT_FLOAT_EQ(cos.values()[7], std::cos(5 * static_cast<float>(frequency)));
+    }
+    return simt::block_clock().launch - before;
+  };
+  EXPECT_GE(run(), 3U + 3U);
+  EXPECT_EQ(run(), 3U);
+  EXPECT_EQ(run(), 3U);
+}
+
 // The next step is queued before the host has the last token. The GPU idles only after the prompt, its token,
 // and the last requested token.
 TEST(CudaMachine, DecodingNeverWaitsForTheHost) {
