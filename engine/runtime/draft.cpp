@@ -17,7 +17,10 @@ std::vector<int32_t> Draft::guess(std::span<const int32_t> text, int64_t most, d
   tokens_.assign(text.begin(), text.end());
   sequence_.truncate(held);
   double likelihood = 1;
-  while (least <= 1 && std::ssize(guesses) < most) {  // else no guess is worth its cost
+  // The draft cannot read ids outside its own vocabulary.
+  const auto known = [&](int32_t token) { return token < session_.model().spec.vocab_size; };
+  const bool reads = least <= 1 && std::ranges::all_of(text.subspan(static_cast<size_t>(held)), known);
+  while (reads && std::ssize(guesses) < most) {  // else no guess is worth its cost
     const auto unread = std::span(tokens_).subspan(static_cast<size_t>(held));
     const Matrix logits = forward(session_, {&sequence_, unread});
     held = std::ssize(tokens_);

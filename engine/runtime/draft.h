@@ -15,7 +15,8 @@ class Draft {
   explicit Draft(Session& session) : session_(session), sequence_(session.new_sequence()) {}
 
   // Guesses up to `most` tokens after `text` of `model`, greedily. row_cost: see Lookup::guess. Stops where
-  // the product of the draft's probabilities falls below row_cost and the cost of another guess.
+  // the product of the draft's probabilities falls below row_cost and the cost of another guess. No guesses
+  // after a token outside the draft's vocabulary.
   std::vector<int32_t> guess(std::span<const int32_t> text, int64_t most, double row_cost,
                              const Model& model);
 

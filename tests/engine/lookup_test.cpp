@@ -195,5 +195,25 @@ TEST(Draft, LeavesWhatPlainDecodingLeaves) {
   }
 }
 
+// The first prompt has ids that the draft lacks; texts of the second leave its vocabulary sooner or later.
+TEST(Draft, OfASmallerVocabularyEndsNoText) {
+  CpuBackend cpu(1);
+  ModelSpec spec = load_config(demo_dir());
+  const Model model = random_model(spec, cpu, DType::kF32, 1);
+  spec.vocab_size = model.spec.vocab_size / 2;
+  const Model small = random_model(spec, cpu, DType::kF32, 1);
+  Session session(model, cpu, {}), draft(small, cpu, {});
+  for (const int64_t vocab : {model.spec.vocab_size, spec.vocab_size}) {
+    const auto run = [&](Session* by) {
+      Sequence sequence = session.new_sequence();
+      return generate(session, sequence, some_tokens(30, vocab),
+                      {.max_new_tokens = 40, .lookup = by != nullptr ? 7 : 0, .draft = by});
+    };
+    const Generation expected = run(nullptr), actual = run(&draft);
+    EXPECT_EQ(actual.tokens, expected.tokens);
+    EXPECT_TRUE(vocab == spec.vocab_size || actual.proposed == 0) << actual.proposed;
+  }
+}
+
 }  // namespace
 }  // namespace lariat::test
