@@ -42,14 +42,15 @@ std::string describe(const RopeScaling& rope) {
                      rope.theta, rope.original_ctx);
 }
 
-// Clears a page from position `filled` on.
-void clear_rest(std::span<std::byte> page, const KvGeometry& geometry, int64_t filled) {
-  const auto n = static_cast<size_t>(kKvPage - filled);
+// Clears a page from position `filled` on. second_keys: whether the sequence writes them, else clears all.
+void clear_rest(std::span<std::byte> page, const KvGeometry& geometry, int64_t filled, bool second_keys) {
   for (const KvLayer& layer : geometry.layers) {
     for (const auto& [offset, bytes] : layer.rows()) {
+      const bool unwritten = !second_keys && layer.second_k_offset > 0 && offset == layer.second_k_offset;
+      const int64_t first = unwritten ? 0 : filled;
       for (int64_t head = 0; head < layer.n_kv_heads; ++head)
-        std::memset(page.data() + offset + static_cast<size_t>(kv_index(head, filled, 0, 1)) * bytes, 0,
-                    n * bytes);
+        std::memset(page.data() + offset + static_cast<size_t>(kv_index(head, first, 0, 1)) * bytes, 0,
+                    static_cast<size_t>(kKvPage - first) * bytes);
     }
   }
 }
@@ -79,7 +80,8 @@ void refuse_divided_heads(const Session& session) {
 }
 
 // Copies the page of positions from `first` on; a dropped page is zeros.
-void copy_page(Session& session, const KvCache& cache, int64_t first, std::span<std::byte> page) {
+void copy_page(Session& session, const Sequence& sequence, int64_t first, std::span<std::byte> page) {
+  const KvCache& cache = sequence.cache();
   const int64_t index = first / kKvPage;
   void* const held = cache.pages()[index];
   const KvPool& pool = session.pool();
@@ -88,8 +90,8 @@ void copy_page(Session& session, const KvCache& cache, int64_t first, std::span<
   } else if (held != nullptr) {
     pool.ranks()->read_page(pool, index, held, page);
   }
-  const int64_t filled = held == nullptr ? 0 : cache.length() - first;
-  if (filled < kKvPage) clear_rest(page, pool.geometry(), filled);
+  const int64_t filled = held == nullptr ? 0 : std::min(cache.length() - first, kKvPage);
+  clear_rest(page, pool.geometry(), filled, second_keys_of(sequence.method().ranges) > 0);
 }
 
 }  // namespace
@@ -115,7 +117,7 @@ void save_context(Session& session, const Sequence& sequence, std::span<const in
   std::vector<std::byte> page(geometry.page_bytes);
   std::vector<uint64_t> checksums;
   for (int64_t first = 0; first < cache.length(); first += kKvPage) {
-    copy_page(session, cache, first, page);
+    copy_page(session, sequence, first, page);
     checksums.push_back(checksum(page));
     writer.append(page);
   }
@@ -169,8 +171,8 @@ SavedContext load_context(Session& session, const std::filesystem::path& file, c
       session.backend().copy_in(contents.pages.back()->data(), content.data(), page_bytes);
     }
   }
+  sequence.expect(record.expected);  // first, as the frequencies of the keys follow it
   session.restore(sequence, std::move(contents), record.placed, record.stretch);
-  sequence.expect(record.expected);
   return {std::move(sequence), std::move(record.tokens), std::move(record.note)};
 }
 

@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <memory>
 #include <string>
 
 #include "models/positions/position_method.h"
+#include "tests/engine/forwarding_backend.h"
 #include "tests/engine/saved_context_util.h"
 
 namespace lariat::test {
@@ -94,6 +97,53 @@ TEST_F(FarAway, OtherTrainedLengthIsRefused) {
   save_context(*session, sequence, tokens, dir_ / "context");
   const std::string error = error_of([&] { load_context(*other, dir_ / "context"); });
   EXPECT_TRUE(names(error, "context | original context 64 | 32"));
+}
+
+// The announced length decides the rotation of the loaded keys, so that they are not rotated there and back.
+TEST_F(FarAway, KeysOfAnAnnouncedTextAreNotRotated) {
+  const auto tokens = some_tokens(100, model_.spec.vocab_size);
+  SessionOptions options = f32_session();
+  options.positions = parse_position_method("jet-long/window=24/group=auto", 64, 0);
+  Session session(model_, backend_, options);
+  Sequence sequence = session.new_sequence();
+  sequence.expect(1000);
+  prefill(session, sequence, tokens);
+  save_context(session, sequence, tokens, dir_ / "context");
+  SavedContext context = load_context(session, dir_ / "context");
+  EXPECT_EQ(context.sequence.expected(), 1000);
+  EXPECT_EQ(context.sequence.positions().stretch(), sequence.positions().stretch());
+  EXPECT_EQ(decode(session, context.sequence, 7), decode(session, sequence, 7));
+  EXPECT_EQ(context.sequence.cache().rerotations().count, 0);
+}
+
+// Fills new memory with bytes that a page of zeros lacks.
+class Filled final : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  Buffer allocate(size_t bytes) override {
+    Buffer memory = inner_.allocate(bytes);
+    std::memset(memory.data(), 0x5A, bytes);
+    return memory;
+  }
+};
+
+TEST_F(FarAway, UnwrittenSecondKeysAreSavedAsZeros) {
+  const auto tokens = some_tokens(300, model_.spec.vocab_size);
+  Filled filled(backend_);
+  SessionOptions options = f32_session();
+  options.positions = parse_position_method("jet-long/window=24", 64, 0);
+  Session session(model_, filled, options);
+  for (const char* method : {"none", "sinks/sinks=4/window=60", "jet-long/window=24"}) {
+    Sequence sequence = session.new_sequence({.method = parse_position_method(method, 64, 0)});
+    prefill(session, sequence, tokens);
+    save_context(session, sequence, tokens, dir_ / "context");
+    const auto second = float_tensor(open_safetensors_file(dir_ / "context"), "page.1.layer.1.second_keys");
+    const bool zeros = std::ranges::all_of(second, [](float x) { return x == 0; });
+    EXPECT_EQ(zeros, !std::string_view(method).starts_with("jet")) << method;
+    const SequenceOptions own{.method = parse_position_method(method, 64, 0)};
+    SavedContext context = load_context(session, dir_ / "context", own);
+    EXPECT_EQ(decode(session, context.sequence, 7), decode(session, sequence, 7)) << method;
+  }
 }
 
 constexpr const char* kMethods[] = {"none",
