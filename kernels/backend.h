@@ -145,7 +145,6 @@ struct Traits {
   bool host_memory = true;     // memory-mapped weights are used in place
   bool asynchronous = false;   // ops return before they complete
   bool copies_bf16 = false;    // load_weight copies bf16 weights into another layout
-  bool quantizes = true;       // load_weight and linear ops accept quantized dtypes
   int64_t steady_tokens = 16;  // least token capacity of a step, for stable addresses of recorded steps
   // Whether attention over this cache uses the fastest units, several times faster than others.
   bool (*fast_attention)(DType k_dtype, DType v_dtype, int64_t head_dim) = [](DType, DType, int64_t) {
@@ -172,7 +171,7 @@ class Backend {
 
   // Loads the blocks of a weight, without biases, in this backend's layout. Block i is converted to forms[i];
   // inputs are rounded to `compute`. The CPU uses unconverted float blocks in place. `host` memory and the
-  // backend must outlive the weight. Quantized formats require Traits::quantizes.
+  // backend must outlive the weight.
   virtual LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
                                    DType compute) = 0;
 

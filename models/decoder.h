@@ -39,7 +39,6 @@ class Decoder {
 
   const ModelSpec& spec_;
   const Weights& weights_;
-  std::span<const VisibleGroup> visible_;
   Backend& backend_;
   std::vector<Layer> layers_;
   ActivationMemory activations_;

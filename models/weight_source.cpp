@@ -27,13 +27,6 @@ HostWeight transposed(const HostWeight& from) {
   return {m.dtype, m.cols, m.rows, read};
 }
 
-// Throws Error with advice if the backend does not support weights of this dtype.
-void check_quantizes(const Backend& backend, DType dtype, const char* instead) {
-  if (!is_quantized(dtype) || backend.traits().quantizes) return;
-  throw Error("`device`: weights in " + std::string(name_of(dtype)) + " do not run on " + backend.name() +
-              " yet; use `device` cpu, or " + instead);
-}
-
 // Rounding a router's inputs could choose other experts.
 DType compute_of(Role role, std::span<const WeightFormat> stored) {
   if (role == Role::kRouter) return DType::kF32;
@@ -59,9 +52,7 @@ WeightFormat stored_form(const Parameter& parameter, std::optional<WeightFormat>
 }
 
 WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<WeightFormat> requested)
-    : spec_(spec), backend_(backend), requested_(requested) {
-  if (requested) check_quantizes(backend, requested->dtype, "leave `quantize` out");
-}
+    : spec_(spec), backend_(backend), requested_(requested) {}
 
 // The rank's part of the source matrix.
 HostWeight WeightLoader::own_part(const Parameter& parameter, bool once) {
@@ -98,13 +89,8 @@ Weight WeightLoader::load(std::span<const Parameter> blocks, std::optional<DType
   std::vector<WeightFormat> stored;
   for (const Parameter& block : blocks) {
     from.push_back(own_part(block, true));
-    WeightFormat own = from.back().m.form();
-    if (block.transposed) {
-      if (is_quantized(own.dtype)) own = spec_.dtype;  // groups of inputs would be groups of outputs
-      from.back() = transposed(from.back());
-    }
-    stored.push_back(stored_form(block, requested_, own));
-    check_quantizes(backend_, stored.back().dtype, "`dtype` bf16");
+    stored.push_back(stored_form(block, requested_, own_form(block, from.back().m.form(), spec_)));
+    if (block.transposed) from.back() = transposed(from.back());
   }
   LoadedWeight loaded =
       backend_.load_weight(from, stored, compute.value_or(compute_of(blocks[0].role, stored)));

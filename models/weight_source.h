@@ -53,6 +53,11 @@ class Source {
 // own: format of the source.
 WeightFormat stored_form(const Parameter& parameter, std::optional<WeightFormat> requested,
                          const WeightFormat& own);
+// Format of a block before conversion. A transposed block is read as floats: its groups of inputs would be
+// groups of outputs.
+inline WeightFormat own_form(const Parameter& parameter, const WeightFormat& own, const ModelSpec& spec) {
+  return parameter.transposed && is_quantized(own.dtype) ? WeightFormat(spec.dtype) : own;
+}
 inline bool left_out(Role role, const WeightFormat& stored) {
   return role == Role::kPrefill && is_quantized(stored.dtype);
 }
@@ -60,7 +65,6 @@ inline bool left_out(Role role, const WeightFormat& stored) {
 // Loads the rows of host() to a backend and keeps the memory.
 class WeightLoader : public Source {
  public:
-  // Throws Error if the backend does not support the requested format.
   WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<WeightFormat> requested);
 
   Matrix vector(const Parameter& parameter) override { return load({&parameter, 1}).blocks[0].w; }

@@ -65,8 +65,9 @@ class PlannedWeights : public Source {
     for (const Parameter& parameter : blocks) {
       const StoredTensor* tensor = checkpoint_ != nullptr ? checkpoint_->find(parameter.name) : nullptr;
       const WeightFormat own = tensor != nullptr ? tensor->form() : WeightFormat(spec_.dtype);
-      const WeightFormat stored = stored_form(parameter, requested_, own);
-      if (!left_out(parameter.role, stored)) weight.blocks.push_back({shape_of(parameter, stored), {}});
+      if (left_out(parameter.role, stored_form(parameter, requested_, own))) continue;
+      const WeightFormat stored = stored_form(parameter, requested_, own_form(parameter, own, spec_));
+      weight.blocks.push_back({shape_of(parameter, stored), {}});
     }
     return weight;
   }

@@ -105,22 +105,6 @@ INSTANTIATE_TEST_SUITE_P(Families, QuantizedFamily,
                                          "minimind"),
                          [](const auto& test) { return std::string(test.param); });
 
-struct FloatsOnly : ForwardingBackend {
-  using ForwardingBackend::ForwardingBackend;
-  Traits traits() const override { return {.quantizes = false}; }
-};
-
-TEST(Quantize, AnUnsupportedBackendIsRefusedBeforeLoading) {
-  CpuBackend cpu(1);
-  FloatsOnly backend(cpu);
-  try {
-    open_as(demo_dir(), backend, DType::kQ4);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_TRUE(names(error.what(), "q4 | `device` cpu | `quantize`"));
-  }
-}
-
 TEST(Quantize, WeightsBeyondMemoryAreRefused) {
   CpuBackend cpu(1);
   ModelSpec config = load_config(demo_dir());
@@ -130,6 +114,36 @@ TEST(Quantize, WeightsBeyondMemoryAreRefused) {
   // The file's dtype is memory-mapped, but cannot be read per token.
   EXPECT_THROW(check_weight_memory(config, config.dtype, cpu), Error);
   EXPECT_THROW(check_weight_memory(config, std::nullopt, cpu), Error);
+}
+
+// Blocks of kv_b in 8 bits: U_h is multiplied transposed, as floats.
+TEST(Quantize, ATransposedBlockIsPlannedAsItLoads) {
+  CpuBackend cpu(1);
+  const auto dir = checkpoint_dir("deepseek_v2");
+  const ModelSpec spec = load_config(dir);
+  ModelFiles files(dir);
+  const auto tensors = std::make_shared<Tensors>(open_safetensors(dir));
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    StoredTensor kv_b = *tensors->take("model.layers." + std::to_string(i) + ".self_attn.kv_b_proj.weight");
+    const int64_t rows = kv_b.shape[0], cols = kv_b.shape[1];
+    const auto zeros = [cols](int64_t, const CodeRow& to) {
+      std::fill_n(to.codes, cols, uint8_t{0});
+      *to.scales = 0;
+    };
+    kv_b.reader = std::make_shared<const HostWeight>(WeightFormat(DType::kQ8), rows, cols, zeros);
+    kv_b.quantized = true;
+    tensors->put(std::move(kv_b));
+  }
+  files.tensors = tensors;
+  const Weights planned = planned_weights(spec, {}, tensors.get());
+  const Model loaded = load_model(std::move(files), spec, cpu, {});
+  EXPECT_EQ(planned.bytes, loaded.weights.bytes);
+  const LatentWeights &a = planned.layers[0].latent, &b = loaded.weights.layers[0].latent;
+  EXPECT_EQ(a.v_up.blocks[0].w.dtype, DType::kQ8);
+  EXPECT_EQ(a.k_absorb.blocks[0].w.dtype, spec.dtype);
+  EXPECT_EQ(b.k_absorb.blocks[0].w.dtype, spec.dtype);
+  EXPECT_FALSE(a.k_up);
+  EXPECT_FALSE(b.k_up);
 }
 
 }  // namespace
