@@ -7,6 +7,7 @@
 
 #include "kernels/error.h"
 #include "models/io/mapped_file.h"
+#include "models/text/tokenizer_settings.h"
 
 namespace lariat {
 namespace {
@@ -102,13 +103,23 @@ std::string model_fingerprint(const Model& model) {
 }
 
 std::string tokenizer_fingerprint(const ModelTexts& texts) {
-  for (const char* name : {"tokenizer.json", "qwen.tiktoken", "tokenizer.model", "tokenizer.ggml"}) {
-    if (!texts.has(name)) continue;
-    Summary summary;
-    summary.add_text(texts.read(name, kMaxText));
-    return summary.hex();
+  const tok::TokenizerSettings settings = tok::read_tokenizer_settings(texts);
+  const std::string name = tok::vocabulary_name(texts, settings);
+  if (name.empty()) return "none";
+  Summary vocabulary, rest;
+  vocabulary.add_text(texts.read(name, kMaxText));
+  if (texts.has(tok::kGgufTokenizerKeys)) rest.add_text(texts.read(tok::kGgufTokenizerKeys, kMaxText));
+  rest.add_text(settings.known != nullptr ? settings.known->names : settings.tokenizer_class);
+  rest.add_text(settings.known != nullptr ? settings.known->added : "");
+  rest.add(settings.legacy.value_or(true), settings.split_special);
+  for (const auto* list : {&settings.added, &settings.added_beside}) {
+    for (const tok::AddedToken& token : *list) rest.add_text(token.content), rest.add(token.id);
   }
-  return "none";
+  return vocabulary.hex() + " " + rest.hex();
+}
+
+bool is_same_tokenizer(std::string_view saved, std::string_view own) {
+  return saved == own || (!saved.empty() && saved == own.substr(0, own.find(' ')));
 }
 
 std::string texts_fingerprint(const ModelTexts& texts) {

@@ -22,8 +22,11 @@ inline void add_to_checksum(uint64_t& sum, std::string_view text) {
 // and run-time dtype do not matter. Random weights: the shape alone.
 std::string model_fingerprint(const Model& model);
 
-// Fingerprint of the text with the vocabulary; "none" without one.
+// Two fingerprints with a space between them: of the vocabulary's text; of the tokenizer's class and added
+// tokens, and of a GGUF's scores, types and settings. "none" without a vocabulary that Tokenizer::load reads.
 std::string tokenizer_fingerprint(const ModelTexts& texts);
+// Earlier versions saved only the first fingerprint: it is then compared alone.
+bool is_same_tokenizer(std::string_view saved, std::string_view own);
 // Same for all texts that ids, prompts and the shape depend on.
 std::string texts_fingerprint(const ModelTexts& texts);
 // Same for a whole file. Throws Error.

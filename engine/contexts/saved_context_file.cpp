@@ -117,7 +117,7 @@ ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
                            file.text("rope"),
                            file.text_or_none("position_method")};
   if (saved.model != own.model) file.fail("saved with another model; load it with the same model");
-  if (saved.tokenizer != own.tokenizer)
+  if (!is_same_tokenizer(saved.tokenizer, own.tokenizer))
     file.fail("saved with another tokenizer; load it with the same tokenizer");
   if (saved.weights != own.weights)
     file.fail(

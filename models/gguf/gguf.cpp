@@ -7,6 +7,7 @@
 
 #include "kernels/error.h"
 #include "models/gguf/gguf_model.h"
+#include "models/text/tokenizer_settings.h"
 
 namespace lariat {
 namespace {
@@ -98,8 +99,9 @@ ModelFiles open_gguf(const fs::path& path) {
     makers["tokenizer.json"] = [opened, json] { return std::string(*json); };
   } else {
     vocabulary = [opened](tok::Pipeline& pipeline) { gguf_vocabulary(opened->file, pipeline); };
-    makers["tokenizer.ggml"] = [opened] { return gguf_vocabulary_text(opened->file); };
+    makers[std::string(tok::kGgufVocabulary)] = [opened] { return gguf_vocabulary_text(opened->file); };
   }
+  makers[std::string(tok::kGgufTokenizerKeys)] = [opened] { return gguf_tokenizer_keys(opened->file); };
   if (const nlohmann::json sampling = gguf_generation_config(opened->file); !sampling.empty())
     makers["generation_config.json"] = [sampling] { return nlohmann::json(sampling); };
   makers["tokenizer_config.json"] = [opened] { return gguf_tokenizer_config(opened->file); };

@@ -23,6 +23,8 @@ std::vector<StoredTensor> gguf_tensors(const GgufFile& file);
 // tokenizer_config.json. Throw Error.
 void gguf_vocabulary(const GgufFile& file, tok::Pipeline& pipeline);
 std::string gguf_vocabulary_text(const GgufFile& file);
+// All tokenizer.* keys with their values except the chat template.
+std::string gguf_tokenizer_keys(const GgufFile& file);
 nlohmann::json gguf_tokenizer_config(const GgufFile& file);
 
 // general.sampling.*, or an empty object.

@@ -258,6 +258,16 @@ std::string gguf_vocabulary_text(const GgufFile& file) {
   return text;
 }
 
+std::string gguf_tokenizer_keys(const GgufFile& file) {
+  std::string text;
+  for (const auto& [key, value] : file.metadata) {
+    if (!key.starts_with("tokenizer.") || key.starts_with("tokenizer.chat_template")) continue;
+    (text += key) += '\n';
+    text.append(reinterpret_cast<const char*>(value.data), value.bytes);
+  }
+  return text;
+}
+
 Json gguf_tokenizer_config(const GgufFile& file) {
   Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
   const std::vector<std::string_view> tokens = file.strings("tokenizer.ggml.tokens");

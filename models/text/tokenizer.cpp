@@ -134,14 +134,15 @@ void shorten(std::vector<std::string>& warnings) {
 Tokenizer Tokenizer::load(const ModelTexts& texts) {
   auto pipeline = std::make_shared<Pipeline>();
   TokenizerSettings settings = tok::read_tokenizer_settings(texts);
+  const std::string name = tok::vocabulary_name(texts, settings);
   if (texts.vocabulary()) {
     texts.vocabulary()(*pipeline);
-  } else if (texts.has("tokenizer.json")) {
+  } else if (name == "tokenizer.json") {
     tok::load_tokenizer_json(texts, *pipeline);
-  } else if (settings.known != nullptr && *settings.known->tiktoken != '\0') {
-    tok::load_tiktoken(texts, settings.known->tiktoken, settings, *pipeline);
-  } else if (texts.has("tokenizer.model")) {
+  } else if (name == "tokenizer.model") {
     tok::load_model(texts, settings, *pipeline);
+  } else if (!name.empty()) {
+    tok::load_tiktoken(texts, name, settings, *pipeline);
   } else {
     throw Error(texts.path().string() +
                 ": no tokenizer.json and no tokenizer.model; put the model's tokenizer there");

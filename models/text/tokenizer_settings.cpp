@@ -171,6 +171,13 @@ TokenizerSettings read_tokenizer_settings(const ModelTexts& texts) {
   return settings;
 }
 
+std::string vocabulary_name(const ModelTexts& texts, const TokenizerSettings& settings) {
+  if (texts.vocabulary()) return std::string(kGgufVocabulary);
+  if (texts.has("tokenizer.json")) return "tokenizer.json";
+  if (settings.known != nullptr && *settings.known->tiktoken != '\0') return settings.known->tiktoken;
+  return texts.has("tokenizer.model") ? "tokenizer.model" : "";
+}
+
 bool has_version(const JsonFields& config, const TokenizerClass& known) {
   return config.string("transformers_version").value_or("") == known.version ||
          config.string("_name_or_path").value_or("").find(known.path) != std::string::npos;

@@ -63,6 +63,12 @@ struct TokenizerSettings {
 
 TokenizerSettings read_tokenizer_settings(const ModelTexts& texts);
 
+// Name in `texts` of the vocabulary that Tokenizer::load reads; "": none.
+std::string vocabulary_name(const ModelTexts& texts, const TokenizerSettings& settings);
+
+// Texts of a GGUF's vocabulary: its tokens and merges, and all its keys.
+inline constexpr std::string_view kGgufVocabulary = "tokenizer.ggml", kGgufTokenizerKeys = "tokenizer keys";
+
 inline constexpr std::string_view kRoles =
     "bos_token eos_token unk_token sep_token pad_token cls_token mask_token";
 

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "engine/contexts/fingerprint.h"
 #include "engine/contexts/saved_context_file.h"
 #include "models/io/mapped_file.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/engine/saved_context_util.h"
+#include "tests/models/gguf_builder.h"
 
 namespace lariat::test {
 namespace {
@@ -196,6 +198,54 @@ TEST_F(ContextFile, OtherModelsAndTokenizersAreRefused) {
   EXPECT_NE(refusal(options_, same, file_), "");
   fs::remove(copy / "tokenizer.json");
   EXPECT_EQ(refusal(options_, same, file_), "");
+}
+
+// Vocabularies that differ in one part, in a GGUF and in a folder; most have one text.
+TEST_F(ContextFile, EveryPartOfATokenizerCounts) {
+  const auto of_gguf = [&](float score, int32_t type, const char* model, const char* pre) {
+    GgufBuilder gguf = small_gguf("llama");
+    gguf.set("tokenizer.ggml.model", model).set("tokenizer.ggml.pre", pre);
+    gguf.set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
+    gguf.set("tokenizer.ggml.scores", std::vector{0.0F, score});
+    gguf.set("tokenizer.ggml.token_type", std::vector<int32_t>{1, type});
+    put("v.gguf", gguf.bytes());
+    return tokenizer_fingerprint(open_text_files(dir_ / "v.gguf").texts);
+  };
+  const auto of_folder = [&](const char* vocabulary, const std::string& settings) {
+    const TempFolder folder;
+    folder.put(vocabulary, "dmE= 0");
+    folder.put("tokenizer_config.json", settings);
+    return tokenizer_fingerprint(ModelTexts(folder.path));
+  };
+  const std::vector<std::string> all = {
+      of_gguf(-1, 1, "llama", "default"),
+      of_gguf(-2, 1, "llama", "default"),
+      of_gguf(-1, 4, "llama", "default"),
+      of_gguf(-1, 1, "gpt2", "default"),
+      of_gguf(-1, 1, "gpt2", "llama-bpe"),
+      of_folder("tokenizer.model", R"({"tokenizer_class": "LlamaTokenizer"})"),
+      of_folder("tokenizer.model", R"({"tokenizer_class": "LlamaTokenizer", "legacy": false})"),
+      of_folder("tokenizer.model", R"({"tokenizer_class": "GemmaTokenizer"})"),
+      of_folder("tokenizer.model", R"({"added_tokens_decoder": {"7": {"content": "x"}}})"),
+      of_folder("tokenizer.json", "{}"),
+      of_folder("qwen.tiktoken", "{}"),
+      of_folder("vocab.txt", "{}")};
+  EXPECT_EQ(std::set(all.begin(), all.end()).size(), all.size());
+  EXPECT_EQ(all.back(), "none");
+  EXPECT_EQ(all[0].substr(0, 16), all[1].substr(0, 16));
+  EXPECT_EQ(all[5].substr(0, 16), all[7].substr(0, 16));
+}
+
+// Earlier versions saved the first of two fingerprints.
+TEST_F(ContextFile, OfAnEarlierVersionLoads) {
+  const Session session(model_, backend_, options_);
+  ContextExpectations expected = expectations(session);
+  const auto refusal = [&](const char* tokenizer) {
+    expected.identity.tokenizer = tokenizer;
+    return error_of([&] { parse_saved_context(std::as_bytes(std::span(bytes_)), file_, expected); });
+  };
+  EXPECT_EQ(refusal("none 0123456789abcdef"), "");
+  EXPECT_TRUE(names(refusal("non 0123456789abcdef"), "context | tokenizer"));
 }
 
 // A config may change only its scaling.
