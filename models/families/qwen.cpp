@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <optional>
 #include <string_view>
 
 #include "models/families/family.h"
@@ -54,13 +52,12 @@ void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
     spec.warnings.push_back(config.message(key, "RoPE scaling is ignored, as in vLLM"));
     spec.rope() = rope_of_type(spec.rope(), RopeType::kDefault);
   }
-  std::optional<std::string_view> temperature;
+  std::string method = fmt::format("dca/chunk={}/window={}", chunk, std::min(local + 1, chunk));
   if (const auto trained = dual.integer("original_max_position_embeddings", 0, kMaxContext).value_or(0)) {
-    temperature = "length";
+    method += "/temperature=length";
     spec.rope().original_ctx = trained;
   }
-  spec.position_method = make_position_method("dca", std::array{chunk, std::min(local + 1, chunk)},
-                                              temperature, spec.rope().original_ctx);
+  spec.position_method = parse_position_method(method, spec.rope().original_ctx, 0);
   const int64_t sparse = dual.integer("sparse_attention_threshold", 0, kMaxContext).value_or(32768);
   for (const char* of_sparse : {"sparse_attention_config", "sparse_attention_last_q"})
     dual.pass_over(of_sparse);

@@ -7,8 +7,8 @@ namespace lariat {
 namespace {
 
 // A key's position is its index in its chunk of s tokens. No distance exceeds s + w - 1.
-PositionMethod make_dca(std::span<const int64_t> values, int64_t, std::span<const double>) {
-  const int64_t s = values[0], w = values[1], farthest = s + w - 1;
+PositionMethod make_dca(const PositionValues& values, int64_t) {
+  const int64_t s = values.get("chunk"), w = values.get("window"), farthest = s + w - 1;
   if (w > s) throw UsageError("the window is larger than the chunk; use a smaller window");
   const auto chunk = static_cast<int32_t>(s);
   const KeyEdge own{0, chunk}, before{-chunk, chunk};

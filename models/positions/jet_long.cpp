@@ -7,13 +7,13 @@ namespace {
 
 // Keys up to distance w keep their distance. Farther keys use their second copy, at the distance between
 // groups of G tokens.
-PositionMethod make_jet_long(std::span<const int64_t> values, int64_t trained, std::span<const double>) {
-  const KeyEdge near = nearer(values[0] + 1);
+PositionMethod make_jet_long(const PositionValues& values, int64_t trained) {
+  const KeyEdge near = nearer(values.get("window") + 1);
   const auto group_of = [](int64_t p, double group) {
     const int64_t number = p / static_cast<int64_t>(group);
     return static_cast<double>(number);
   };
-  const auto stretch = stretch_behind(0, values[1], trained);
+  const auto stretch = far_divisor(0, values.of("group"), trained);
   return {.positions = {{}, group_of, group_of},
           .ranges = {{near, kOwnEnd, 0}, {kTextBegin, near, 1, 2}},
           .unstretched = unstretched_ranges(),
@@ -26,7 +26,7 @@ PositionMethod make_jet_long(std::span<const int64_t> values, int64_t trained, s
 PositionRow jet_long_row() {
   return {"jet-long",
           {{"window", [](int64_t trained, int64_t) { return trained / 16; }},
-           {"group", [](int64_t, int64_t) { return kAuto; }, {"auto"}}},
+           {"group", [](int64_t, int64_t) { return kFirstWord; }, {"auto"}}},
           make_jet_long};
 }
 

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "kernels/error.h"
@@ -50,21 +49,21 @@ Ratios band_ratios(std::span<const double> factors) {
 
 // Keys up to distance w use frequencies f. Farther keys use a second copy, rotated by f': the angle at
 // distance d is w f + (d - w) f'.
-PositionMethod make_jet_long_freq(std::span<const int64_t> values, int64_t trained,
-                                  std::span<const double> factors) {
-  const int64_t w = values[0];
-  const auto far = static_cast<size_t>(kAuto - values[1]);
-  const bool bands = far == 3;
-  if (bands && factors.empty()) throw UsageError("far=bands without factors; add factors=A,B,...");
-  if (!bands && !factors.empty()) throw UsageError("factors without far=bands; add far=bands");
-  if (bands && values[2] != 0) throw UsageError("far=bands with factor and factors; remove factor");
-  const Ratios ratios =
-      std::array<Ratios, 4>{yarn_ratios, ntk_ratios, linear_ratios, band_ratios(factors)}[far];
+PositionMethod make_jet_long_freq(const PositionValues& values, int64_t trained) {
+  const int64_t w = values.get("window");
+  const std::string_view far = values.word("far");
+  const bool bands = far == "bands", factors = values.has("factors");
+  if (bands && !factors) throw UsageError("far=bands without factors; add factors=A,B,...");
+  if (!bands && factors) throw UsageError("factors without far=bands; add far=bands");
+  if (bands && values.has("factor")) throw UsageError("far=bands with factor and factors; remove factor");
+  const Ratios ratios = bands           ? band_ratios(values.of("factors").numbers)
+                        : far == "yarn" ? yarn_ratios
+                        : far == "ntk"  ? ntk_ratios
+                                        : linear_ratios;
   const KeyEdge near = nearer(w + 1);
   PositionMethod method{.positions = {{}, {}, [](int64_t p, double) { return static_cast<double>(p); }},
                         .ranges = {{near, kOwnEnd, 0}, {kTextBegin, near, 1, 2}},
                         .unstretched = unstretched_ranges(),
-                        .stretch = stretch_behind(w, values[2], trained),
                         .far = [=](std::span<const double> inv_freq, const RopeScaling& rope, double s) {
                           PositionMethod::FarRope of{ratios(rope, s), {}};
                           for (size_t i = 0; i < inv_freq.size(); ++i) {
@@ -73,8 +72,9 @@ PositionMethod make_jet_long_freq(std::span<const int64_t> values, int64_t train
                           }
                           return of;
                         }};
-  if (bands) method.stretch = [most = std::ranges::max(factors)](double) { return most; };
-  if (far == 0) method.temperature = [](int64_t, double s) { return yarn_mscale(s, 1); };
+  method.stretch = bands ? [most = std::ranges::max(values.of("factors").numbers)](double) { return most; }
+                         : far_divisor(w, values.of("factor"), trained);
+  if (far == "yarn") method.temperature = [](int64_t, double s) { return yarn_mscale(s, 1); };
   return method;
 }
 
@@ -82,11 +82,12 @@ PositionMethod make_jet_long_freq(std::span<const int64_t> values, int64_t train
 
 // Jet-Long-Freq (github.com/jet-ai-projects/Jet-Long); the authors use far=yarn.
 PositionRow jet_long_freq_row() {
+  using enum PositionKey::Kind;
   return {"jet-long-freq",
           {{"window", [](int64_t trained, int64_t) { return trained / 16; }},
-           {"far", [](int64_t, int64_t) { return kAuto; }, {"yarn", "ntk", "linear", "bands"}, false},
-           {"factor", [](int64_t, int64_t) { return kAuto; }, {"auto"}},
-           {"factors", nullptr, {}, true, true}},
+           {"far", [](int64_t, int64_t) { return kFirstWord; }, {"yarn", "ntk", "linear", "bands"}, kWord},
+           {"factor", [](int64_t, int64_t) { return kFirstWord; }, {"auto"}, kReal},
+           {"factors", nullptr, {}, kList}},
           make_jet_long_freq};
 }
 

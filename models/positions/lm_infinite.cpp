@@ -4,8 +4,8 @@ namespace lariat {
 namespace {
 
 // The last w keys, and the first n before them, stored again unrotated, at distance w.
-PositionMethod make_lm_infinite(std::span<const int64_t> values, int64_t, std::span<const double>) {
-  const int64_t n = values[0], w = values[1];
+PositionMethod make_lm_infinite(const PositionValues& values, int64_t) {
+  const int64_t n = values.get("sinks"), w = values.get("window");
   KeyEdge sinks_end = nearer(w);
   sinks_end.most = static_cast<int32_t>(n);
   return {

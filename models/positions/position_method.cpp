@@ -45,18 +45,20 @@ const PositionRow& row_named(std::string_view name, std::string_view text) {
   return *row;
 }
 
+// nullopt: not a number of type T.
+template <class T>
 std::optional<double> read_number(std::string_view text) {
-  double number = 0;
+  T number = 0;
   const char* const end = text.data() + text.size();
   const auto read = std::from_chars(text.data(), end, number);
-  return read.ec == std::errc() && read.ptr == end ? std::optional(number) : std::nullopt;
+  return read.ec == std::errc() && read.ptr == end ? std::optional<double>(number) : std::nullopt;
 }
 
 std::vector<double> read_factors(std::string_view list, std::string_view text) {
   std::vector<double> factors;
   for (size_t at = 0; at <= list.size();) {
     const std::string_view part = list.substr(at, list.find(',', at) - at);
-    const double factor = read_number(part).value_or(0);
+    const double factor = read_number<double>(part).value_or(0);
     if (!(factor >= 1 && factor <= kMostValue))
       fail(text, fmt::format("\"{}\" is not a factor; give numbers from 1 to {}", part, kMostValue));
     factors.push_back(factor);
@@ -65,35 +67,58 @@ std::vector<double> read_factors(std::string_view list, std::string_view text) {
   return factors;
 }
 
-void read_value(const PositionRow& row, std::string_view part, std::string_view text,
-                std::vector<std::optional<int64_t>>& values, std::vector<double>& factors) {
+PositionValue read_value(const PositionKey& key, std::string_view given, std::string_view text) {
+  using enum PositionKey::Kind;
+  if (key.kind == kList) return {.numbers = read_factors(given, text)};
+  if (const auto word = std::ranges::find(key.words, given); word != key.words.end()) return {.word = *word};
+  if (key.kind == kWord) fail(text, fmt::format("expected {}={}", key.name, fmt::join(key.words, " or ")));
+  const double number =
+      (key.kind == kReal ? read_number<double>(given) : read_number<int64_t>(given)).value_or(0);
+  if (!(number >= 1 && number <= kMostValue)) {
+    fail(text,
+         fmt::format("expected {}=N, a {}number from 1 to {}{}", key.name, key.kind == kReal ? "" : "whole ",
+                     kMostValue, key.words.empty() ? "" : ", or auto"));
+  }
+  return {.numbers = {number}};
+}
+
+void add_value(const PositionRow& row, std::string_view part, std::string_view text, PositionValues& values) {
   const size_t equals = std::min(part.find('='), part.size());
   const auto key = std::ranges::find(row.keys, part.substr(0, equals), &PositionKey::name);
   if (key == row.keys.end()) {
     fail(text, fmt::format("\"{}\" is not a setting of {}; expected NAME=N with one of {}, temperature", part,
                            row.name, names_of(row.keys, ", ")));
   }
-  std::optional<int64_t>& value = values[static_cast<size_t>(key - row.keys.begin())];
-  if (value) fail(text, fmt::format("{} is given twice; remove one", key->name));
-  const std::string_view digits = part.substr(std::min(equals + 1, part.size()));
-  const char* const end = digits.data() + digits.size();
-  const auto read = std::from_chars(digits.data(), end, value.emplace());
-  const auto word = std::ranges::find(key->words, digits);
-  if (key->factors) {
-    factors = read_factors(digits, text);
-    value = std::ssize(factors);
-  } else if (word != key->words.end()) {
-    value = kAuto - (word - key->words.begin());
-  } else if (!key->numbers) {
-    fail(text, fmt::format("expected {}={}", key->name, fmt::join(key->words, " or ")));
-  } else if (read.ec != std::errc() || read.ptr != end || *value < 1 || *value > kMostValue) {
-    fail(text, fmt::format("expected {}=N, a whole number from 1 to {}{}", key->name, kMostValue,
-                           key->words.empty() ? "" : ", or auto"));
-  }
+  if (!values.add(key->name, read_value(*key, part.substr(std::min(equals + 1, part.size())), text)))
+    fail(text, fmt::format("{} is given twice; remove one", key->name));
 }
 
-// Depends on the token's position only, hence not on steps: as for Llama 2 in ReRoPE, as YaRN on queries and
-// keys, or a constant.
+// Adds the defaults of keys without a value; returns the name of the method with all values.
+std::string add_defaults(const PositionRow& row, int64_t trained, int64_t longest, PositionValues& values) {
+  std::string name(row.name);
+  for (size_t i = 0; i < row.keys.size(); ++i) {
+    const PositionKey& key = row.keys[i];
+    const bool replaced = i + 1 < row.keys.size() && row.keys[i + 1].kind == PositionKey::Kind::kList &&
+                          values.has(row.keys[i + 1].name);
+    if (key.usual != nullptr && !replaced) {
+      const int64_t usual = key.usual(trained, longest);
+      PositionValue value;
+      if (usual == kFirstWord && !key.words.empty()) {
+        value.word = key.words[0];
+      } else {
+        value.numbers = {static_cast<double>(std::clamp(usual, int64_t{1}, kMostValue))};
+      }
+      values.add(key.name, std::move(value));
+    }
+    if (!values.has(key.name)) continue;
+    const PositionValue& value = values.of(key.name);
+    name += fmt::format("/{}={}{}", key.name, value.word, fmt::join(value.numbers, ","));
+  }
+  return name;
+}
+
+// Factor of queries by position, so that it does not depend on chunks. "log": ReRoPE's for Llama 2; "length":
+// YaRN's, squared (q and k); a number: constant.
 std::function<double(int64_t, double)> read_temperature(std::string_view given, int64_t trained,
                                                         std::string_view text) {
   const double l0 = std::max(static_cast<double>(trained), 2.0);
@@ -106,7 +131,7 @@ std::function<double(int64_t, double)> read_temperature(std::string_view given, 
       return std::pow(std::max(0.1 * std::log(static_cast<double>(p + 1) / l0) + 1, 1.0), 2);
     };
   }
-  const double factor = read_number(given).value_or(0);
+  const double factor = read_number<double>(given).value_or(0);
   if (!(factor > 0 && factor <= kMostTemperature)) {
     fail(text,
          fmt::format("expected temperature=log, =length or a factor above 0 and up to {}", kMostTemperature));
@@ -128,54 +153,26 @@ PositionMethod parse_position_method(std::string_view text, int64_t trained, int
   size_t at = std::min(text.find('/'), text.size());
   if (text.empty() || text == "none") return {};
   const PositionRow& row = row_named(text.substr(0, at), text);
-  std::vector<std::optional<int64_t>> given(row.keys.size());
-  std::vector<double> factors;
+  PositionValues values;
   std::optional<std::string_view> temperature;
   while (at < text.size()) {
     const size_t next = std::min(text.find('/', at + 1), text.size());
     const std::string_view part = text.substr(at + 1, next - at - 1);
     at = next;
     if (!part.starts_with(kTemperature)) {
-      read_value(row, part, text, given, factors);
+      add_value(row, part, text, values);
     } else if (std::exchange(temperature, part.substr(kTemperature.size()))) {
       fail(text, "temperature is given twice; remove one");
     }
   }
-  std::vector<int64_t> values;
-  for (size_t i = 0; i < given.size(); ++i) {
-    const PositionKey& key = row.keys[i];
-    const bool replaced = i + 1 < given.size() && row.keys[i + 1].factors && given[i + 1];
-    const int64_t usual =
-        key.usual == nullptr || replaced
-            ? 0
-            : std::clamp(key.usual(trained, longest), key.words.empty() ? int64_t{1} : kAuto, kMostValue);
-    values.push_back(given[i].value_or(usual));
-  }
-  return make_position_method(row.name, values, temperature, trained, factors);
-}
-
-PositionMethod make_position_method(std::string_view name, std::span<const int64_t> values,
-                                    std::optional<std::string_view> temperature, int64_t trained,
-                                    std::span<const double> factors) {
-  const PositionRow& row = row_named(name, name);
-  std::string text(name);
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i] < 0)
-      text +=
-          fmt::format("/{}={}", row.keys[i].name, row.keys[i].words[static_cast<size_t>(kAuto - values[i])]);
-    if (values[i] > 0 && row.keys[i].factors) {
-      text += fmt::format("/{}={}", row.keys[i].name, fmt::join(factors, ","));
-    } else if (values[i] > 0) {
-      text += fmt::format("/{}={}", row.keys[i].name, values[i]);
-    }
-  }
+  const std::string name = add_defaults(row, trained, longest, values);
   PositionMethod method;
   try {
-    method = row.make(values, trained, factors);
+    method = row.make(values, trained);
   } catch (const UsageError& e) {
-    fail(text, e.what());
+    fail(name, e.what());
   }
-  method.name = text;
+  method.name = name;
   if (temperature) {
     method.name += fmt::format("/{}{}", kTemperature, *temperature);
     method.temperature = read_temperature(*temperature, trained, method.name);
@@ -183,8 +180,9 @@ PositionMethod make_position_method(std::string_view name, std::span<const int64
   return method;
 }
 
-std::function<double(double length)> stretch_behind(int64_t window, int64_t value, int64_t trained) {
-  if (value != kAuto) return [value](double) { return static_cast<double>(value); };
+std::function<double(double length)> far_divisor(int64_t window, const PositionValue& value,
+                                                 int64_t trained) {
+  if (value.word.empty()) return [number = value.numbers.at(0)](double) { return number; };
   if (window >= trained)
     throw UsageError(
         fmt::format("auto needs a window below the trained length, {}; use a smaller window", trained));

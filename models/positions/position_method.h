@@ -1,6 +1,5 @@
 #pragma once
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,10 +48,6 @@ struct PositionMethod {
 // Parses "dca", or "dca/chunk=6144/window=2048/temperature=log"; "none" or empty: no method. Defaults follow
 // from the trained length and, for some methods, from the longest sequence (0: unknown). Throws UsageError.
 PositionMethod parse_position_method(std::string_view text, int64_t trained, int64_t longest);
-// values: the row's, in order (0: none). temperature: "log", "length" or a factor; empty: none.
-PositionMethod make_position_method(std::string_view name, std::span<const int64_t> values,
-                                    std::optional<std::string_view> temperature, int64_t trained,
-                                    std::span<const double> factors = {});
 std::string known_position_methods(std::string_view separator);
 bool is_position_method(std::string_view text);
 

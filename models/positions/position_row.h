@@ -1,30 +1,55 @@
 #pragma once
-#include <span>
+#include <cstdint>
+#include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/positions/position_method.h"
 
 namespace lariat {
 
-// Value of a key's first word. "auto" follows the length.
-inline constexpr int64_t kAuto = -1;
+// Default that is the key's first word. "auto" follows the length.
+inline constexpr int64_t kFirstWord = -1;
 
 struct PositionKey {
+  // kWhole and kReal: a number from 1 on, or a word; kList: numbers A,B,... in place of the key before it.
+  enum class Kind : uint8_t { kWhole, kReal, kList, kWord };
+
   std::string_view name;
-  // Default; nullptr: 0, which means none.
+  // Default; nullptr: the key is unset.
   int64_t (*usual)(int64_t trained, int64_t longest);
-  std::vector<std::string_view> words{};  // for the values kAuto, kAuto - 1, ...
-  bool numbers = true;                    // false: only words
-  bool factors = false;                   // A,B,...: its value is their number; replaces the key before it
+  std::vector<std::string_view> words{};
+  Kind kind = Kind::kWhole;
+};
+
+// Numbers or a word; neither: unset.
+struct PositionValue {
+  std::vector<double> numbers{};
+  std::string_view word{};
+};
+
+// Values of a method by the names of its keys.
+class PositionValues {
+ public:
+  // Returns false if the key has a value.
+  bool add(std::string_view key, PositionValue value) {
+    return values_.emplace(key, std::move(value)).second;
+  }
+  bool has(std::string_view key) const { return values_.contains(key); }
+  const PositionValue& of(std::string_view key) const { return values_.at(key); }
+  int64_t get(std::string_view key) const { return static_cast<int64_t>(of(key).numbers.at(0)); }
+  std::string_view word(std::string_view key) const { return of(key).word; }
+
+ private:
+  std::map<std::string_view, PositionValue> values_;
 };
 
 struct PositionRow {
   std::string_view name;
   std::vector<PositionKey> keys;
-  // One value per key: at least 1, or the value of a word; 0: none. Throws UsageError without the method's
-  // name.
-  PositionMethod (*make)(std::span<const int64_t> values, int64_t trained, std::span<const double> factors);
+  // Throws UsageError without the method's name.
+  PositionMethod (*make)(const PositionValues& values, int64_t trained);
 };
 
 PositionRow dca_row();
@@ -46,8 +71,8 @@ inline std::vector<VisibleRange> unstretched_ranges() {
   return {{kTextBegin, kOwnEnd, 0}, {kTextBegin, kTextBegin, 1, 2}};
 }
 
-// Divisor of distances beyond a window: `value`, or for kAuto the divisor, at least 1, that brings the
+// Divisor of distances beyond a window: a number, or for a word the divisor, at least 1, that brings the
 // farthest key to the trained length. Throws UsageError if the window is not below the trained length.
-std::function<double(double length)> stretch_behind(int64_t window, int64_t value, int64_t trained);
+std::function<double(double length)> far_divisor(int64_t window, const PositionValue& value, int64_t trained);
 
 }  // namespace lariat

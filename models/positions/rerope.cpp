@@ -7,16 +7,17 @@ namespace {
 
 // Keys before the last w are stored again: unrotated, all at distance w, or with k at 1/k of their positions,
 // which adds 1/k of the distance beyond w.
-PositionMethod make_rerope(std::span<const int64_t> values, int64_t trained, std::span<const double>) {
-  const auto w = static_cast<double>(values[0]);
-  const KeyEdge near = nearer(values[0]);
+PositionMethod make_rerope(const PositionValues& values, int64_t trained) {
+  const int64_t window = values.get("window");
+  const auto w = static_cast<double>(window);
+  const KeyEdge near = nearer(window);
   PositionMethod method{
       .positions = {{},
                     [=](int64_t p, double k) { return static_cast<double>(p) / k + w - w / k; },
                     [](int64_t j, double k) { return static_cast<double>(j) / k; }},
       .ranges = {{near, kOwnEnd, 0}, {kTextBegin, near, 1, 2}},
-      .stretch = stretch_behind(values[0], values[1], trained)};
-  if (values[1] == 0) method.stretch = [](double) { return std::numeric_limits<double>::infinity(); };
+      .stretch = [](double) { return std::numeric_limits<double>::infinity(); }};
+  if (values.has("k")) method.stretch = far_divisor(window, values.of("k"), trained);
   return method;
 }
 

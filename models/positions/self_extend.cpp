@@ -7,9 +7,9 @@ namespace lariat {
 namespace {
 
 // Keys before the last w are stored again at the index of their group of G.
-PositionMethod make_self_extend(std::span<const int64_t> values, int64_t trained, std::span<const double>) {
-  const int64_t w = values[1];
-  const auto stretch = stretch_behind(w, values[0], trained);
+PositionMethod make_self_extend(const PositionValues& values, int64_t trained) {
+  const int64_t w = values.get("window");
+  const auto stretch = far_divisor(w, values.of("group"), trained);
   const auto group_of = [](int64_t p, double group) { return p / static_cast<int64_t>(group); };
   const KeyEdge near = nearer(w);
   return {.positions = {{},

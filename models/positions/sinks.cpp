@@ -6,8 +6,8 @@ namespace lariat {
 namespace {
 
 // The last w keys, and the first n as if right before them.
-PositionMethod make_sinks(std::span<const int64_t> values, int64_t, std::span<const double>) {
-  const int64_t n = values[0], w = values[1], farthest = n + w - 1;
+PositionMethod make_sinks(const PositionValues& values, int64_t) {
+  const int64_t n = values.get("sinks"), w = values.get("window"), farthest = n + w - 1;
   KeyEdge sinks_end = nearer(w);
   sinks_end.most = static_cast<int32_t>(n);
   return {

@@ -7,8 +7,8 @@ namespace lariat {
 namespace {
 
 // Keys from distance S on appear to begin at distance W.
-PositionMethod make_string(std::span<const int64_t> values, int64_t, std::span<const double>) {
-  const int64_t shift = values[0], window = values[1];
+PositionMethod make_string(const PositionValues& values, int64_t) {
+  const int64_t shift = values.get("shift"), window = values.get("window");
   if (window > shift) throw UsageError("the window is larger than the shift; use a smaller window");
   const KeyEdge near = nearer(shift);
   return {.positions = {{}, [=](int64_t p, double) { return static_cast<double>(p - shift + window); }},

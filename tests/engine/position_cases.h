@@ -1,4 +1,6 @@
 #pragma once
+#include <fmt/format.h>
+
 #include <cmath>
 #include <string>
 #include <vector>
@@ -117,11 +119,11 @@ struct MethodCase {
   std::optional<Far> far{};
 };
 
-inline MethodCase far_case(const std::string& far, int window, int factor, const std::string& scaling) {
-  const Far of{far, static_cast<double>(window), static_cast<double>(factor)};
-  return {
-      "jet-long-freq/window=" + std::to_string(window) + "/far=" + far + "/factor=" + std::to_string(factor),
-      plain_distance(), scaling, of.temperature(), of};
+inline MethodCase far_case(const std::string& far, int window, double factor, const std::string& scaling) {
+  const Far of{far, static_cast<double>(window), factor};
+  return {"jet-long-freq/window=" + std::to_string(window) + "/far=" + far +
+              "/factor=" + fmt::format("{}", factor),
+          plain_distance(), scaling, of.temperature(), of};
 }
 
 // Length up to this token over the trained length, at least 1.
@@ -152,6 +154,7 @@ inline std::vector<MethodCase> method_cases() {
           far_case("yarn", 24, 4, "none"),
           far_case("yarn", 1, 9, "yarn"),
           far_case("ntk", 50, 5, "none"),
+          far_case("linear", 24, 2.5, "none"),
           far_case("linear", 30, 7, "yarn"),
           {"jet-long-freq/window=24/far=bands/factors=1,2.5,8",
            plain_distance(),

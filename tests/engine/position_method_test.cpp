@@ -315,6 +315,8 @@ TEST_F(PositionMethods, AreParsedFromNamesAndValues) {
   EXPECT_EQ(name("jet-long/group=3"), "jet-long/window=512/group=3");
   EXPECT_EQ(name("jet-long-freq"), "jet-long-freq/window=512/far=yarn/factor=auto");
   EXPECT_EQ(name("jet-long-freq/factor=3/far=linear"), "jet-long-freq/window=512/far=linear/factor=3");
+  EXPECT_EQ(name("jet-long-freq/factor=2.50"), "jet-long-freq/window=512/far=yarn/factor=2.5");
+  EXPECT_EQ(parse_position_method("jet-long-freq/factor=2.5", 8192, 0).stretch(100), 2.5);
   EXPECT_EQ(name("rerope/temperature=log/window=9"), "rerope/window=9/temperature=log");
   const std::pair<const char*, const char*> wrong[] = {
       {"yarn", "yarn | none, dca, string, sinks, self-extend, rerope, lm-infinite, jet-long, jet-long-freq"},
@@ -334,6 +336,10 @@ TEST_F(PositionMethods, AreParsedFromNamesAndValues) {
       {"rerope/window=auto", "window=N"},
       {"rerope/window=8192/k=auto", "auto | window | 8192"},
       {"jet-long-freq/window=8192", "auto | window | 8192"},
+      {"jet-long-freq/factor=0.99", "factor=N | 1 | 134217728 | auto"},
+      {"jet-long-freq/factor=nan", "factor=N"},
+      {"jet-long-freq/factor=2,3", "factor=N"},
+      {"jet-long-freq/window=2.5", "window=N | whole"},
       {"jet-long-freq/far=auto", "far=yarn or ntk or linear"},
       {"jet-long-freq/far=2", "far=yarn or ntk or linear or bands"},
       {"rerope/temperature", "temperature"},
