@@ -266,7 +266,7 @@ TEST_F(GgufFiles, ASplitModelOpensFromItsFirstFile) {
   EXPECT_TRUE(names(error("m.gguf"), "m.gguf | -00001-of-00003.gguf"));
 }
 
-// The tokenizer loads beside the weights, from the same file.
+// The tokenizer loads from the file while the weights do.
 TEST(Gguf, ThreadsMayReadAtOnce) {
   const GgufFile file = parse_gguf(small_gguf("llama").bytes());
   constexpr int kThreads = 4, kKeys = 20000;
