@@ -179,7 +179,7 @@ class Backend {
   virtual void synchronize() {}
 
   // Bits of activations in later products with quantized weights, 8 or 16 (kernels/quant.h). 16: no operand
-  // of these products, nor of attention on the CPU, is rounded to bf16.
+  // of these products is rounded to bf16; on the CPU, nor is one of attention or of a float weight.
   void use_activations(int bits) { activation_bits_ = bits; }
 
   // --- ops ------------------------------------------------------------------------------------------

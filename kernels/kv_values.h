@@ -11,7 +11,8 @@
 namespace lariat {
 
 // Quantizes x to out[d] in [-127, 127] and returns scale = max |x| / 127; |x[d] - scale out[d]| <= scale / 2.
-// An infinity counts as the largest f32. A NaN makes the scale NaN. Vectors below 1e-36 become zeros.
+// An infinity counts as the largest f32, as in an f16 cache. A NaN makes the scale NaN, because 8-bit
+// integers would hide it. Vectors below 1e-36 become zeros.
 inline float quantize_value(const float* x, int64_t n, int8_t* out) {
   constexpr float kMost = std::numeric_limits<float>::max(), kLeast = 1e-36F;
   float largest = 0.0F;

@@ -7,8 +7,9 @@
 namespace lariat {
 namespace {
 
-// splitmix64 (public domain, Vigna): fast, identical on every platform. Its state is a counter: returns
-// number `ahead` (from 1) after `state`.
+// splitmix64 (public domain, Vigna): fast enough to fill gigabytes, and identical on every platform. Its
+// state is a counter, so that threads can compute any row alone: returns number `ahead` (from 1) after
+// `state`.
 uint64_t random_behind(uint64_t state, uint64_t ahead) {
   uint64_t z = state + ahead * 0x9E3779B97F4A7C15ULL;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -16,8 +17,9 @@ uint64_t random_behind(uint64_t state, uint64_t ahead) {
   return z ^ (z >> 31);
 }
 
-// Random sign and mantissa, one of four equally likely exponents; values are below 2^-exponent. Value i uses
-// random number first + i + 1 after `state`.
+// Random sign and mantissa, one of four equally likely exponents; values are below 2^-exponent. Values are
+// composed from bits, so that every dtype is filled at memory speed. Value i uses random number first + i + 1
+// after `state`.
 void fill_random(uint8_t* out, int64_t count, DType dtype, int exponent, uint64_t state, uint64_t first) {
   const int bias = dtype == DType::kF16 ? 15 : 127;
   const int mantissa_bits = dtype == DType::kF32 ? 23 : dtype == DType::kBF16 ? 7 : 10;

@@ -38,8 +38,9 @@ JsonFields rope_object(const JsonFields& config);
 // original_max_position_embeddings.
 RopeScaling read_rope(const JsonFields& config, RopeDefaults defaults);
 
-// Reads "full_attention" and "sliding_attention" of rope_parameters, or older keys for the first. The second
-// defaults to `local_theta` and must not be dynamic.
+// Reads "full_attention" and "sliding_attention" of rope_parameters. Keys of rope_scaling replace keys of the
+// first. Its theta defaults to rope_theta, the second's to `local_theta`. Throws Error if the second depends
+// on the length.
 std::vector<RopeScaling> read_layered_rope(const JsonFields& config, const RopeDefaults& defaults,
                                            double local_theta);
 

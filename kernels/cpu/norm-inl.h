@@ -13,8 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// Sum of load(i)^2 over [0, n), in four partial sums per lane. load(i, count) returns the values at i,
-// zero-padded.
+// Sum of load(i)^2 over [0, n), in four partial sums per lane, so that neither latency nor rounding adds up.
+// load(i, count) returns the values at i, zero-padded.
 template <class Load>
 HWY_INLINE float SumSquares(size_t n, const Load& load) {
   const F32 d;
@@ -94,7 +94,8 @@ HWY_INLINE Moments MomentsAround(const float* x, size_t n, float shift) {
 }
 
 // LayerNorm without bias; out may be x. Corrected two-pass algorithm (Chan, Golub and LeVeque, The American
-// Statistician 37, 1983): the sum of x - mean is the mean's rounding error, removed from variance and values.
+// Statistician 37, 1983): the sum of x - mean is the mean's rounding error, removed from variance and values,
+// so that a mean much larger than the spread is harmless.
 template <typename T>
 HWY_NOINLINE void LayerNormRow(const float* x, const T* weight, size_t n, float eps, float* out) {
   const F32 d;

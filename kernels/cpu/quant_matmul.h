@@ -5,9 +5,10 @@
 #include "kernels/quant.h"
 #include "kernels/weight.h"
 
-// Product with quantized weights (kernels/quant.h). Integer codes use one kernel for any number of rows. With
-// AMX, more than kGemvRows rows use bf16 tiles (amx_product.h), except for experts and activations of 16
-// bits. Float codes with more than kGemvRows rows: gemm.h, with activations of 16 bits not on AMX.
+// Product with quantized weights (kernels/quant.h). Integer codes use one kernel for any number of rows, so
+// that the sums are the same however a prefill is split. With AMX, more than kGemvRows rows use bf16 tiles
+// (amx_product.h), except for experts and activations of 16 bits. Float codes with more than kGemvRows rows:
+// gemm.h, with activations of 16 bits not on AMX.
 namespace lariat::cpu {
 
 // Quantizes tiles [first, last) of src to dst, bitwise identical to quantize().

@@ -11,8 +11,8 @@
 // partial result,
 //   state[(split * n_rows + row) * n_heads + head] = (base m, about the maximum, and sum l)
 //   partial[the same][d] = sum of exp2(score - m) v[d]
-// For small tiles, as in decode, the tile's last block merges the results (attention_merge.cuh); else
-// merge_kernel has a block per row.
+// For small tiles, as in decode, the tile's last block merges the results (attention_merge.cuh). 64 rows of
+// up to 64 results are too many for one block, so that merge_kernel (attention.cu) has a block per row.
 namespace lariat::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634F;

@@ -91,7 +91,8 @@ __device__ __forceinline__ void store_query(typename Tile::Key* query, int row, 
   if constexpr (Tile::kFine) to[Tile::kQueryElements] = from_float<K>(value - to_float(high));
 }
 
-// Loads rows of q, rotated and scaled; zeros after the last row. Unrotated dimensions are pairs with angle 0.
+// Loads rows of q, rotated and scaled; zeros after the last row. A warp takes whole rows, kBatch at a time,
+// so that many loads are in flight. Unrotated dimensions are pairs with angle 0.
 template <class Tile>
 __device__ __forceinline__ void load_query(const Attention& a, const PackedRows& rows,
                                            typename Tile::Key* query) {

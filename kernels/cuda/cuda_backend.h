@@ -99,7 +99,8 @@ class CudaBackend final : public Backend {
     int64_t planned_length = 0;  // upper bound, for planning launches
   };
   void send_sequences(SequenceTables& tables, std::span<const StepSequence> sequences);
-  // Tables of an op's step. Nothing is sent if the previous op had the same step.
+  // Device tables of an op's step. Sends only words that differ from the previous op's step: none if it had
+  // the same step.
   const SequenceTables& enter(const Step& step);
   static cuda::DeviceStep on_device(const SequenceTables& tables);
   // Device address of a RoPE table's frequencies; sends nothing if a mirror holds them. Replaces the mirror
@@ -180,7 +181,7 @@ class CudaBackend final : public Backend {
   Pinned drawn_ids_;
   std::array<Buffer, static_cast<size_t>(Scratch::kCount)> scratch_;
   SequenceTables step_;  // of the last op with a step
-  // Of rope_table: doubles. A model has up to 2 tables, a position method 2 more.
+  // Doubles of rope_table. A model has up to 2 tables, a position method 2 more.
   std::array<Mirror, 8> frequencies_;
   SequenceTables rotations_;  // of rerotate_keys
   Mirror rotation_words_;     // doubles

@@ -7,8 +7,8 @@
 
 namespace lariat {
 
-// Maps a whole file, read-only or, with kPrivate, copy-on-write: written pages never reach the file. Throws
-// Error.
+// Maps a whole file, read-only or, with kPrivate, copy-on-write: written pages stay in this mapping and
+// never reach the file, so that several runs may continue one saved context. Throws Error.
 class MappedFile {
  public:
   enum class Access : uint8_t { kRead, kPrivate };
