@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "engine/contexts/fingerprint.h"
@@ -13,6 +14,7 @@
 #include "engine/text/chat.h"
 #include "kernels/counted.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_features.h"
 #include "kernels/cuda/make_cuda_backend.h"
 #include "models/config.h"
 
@@ -118,10 +120,17 @@ Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
     engine.load(path);
     return engine;
   }
+  // Rank 0's measurement decides, because each path rounds differently.
+  cpu::Path path_of_products = cpu::path();
+  ranks->broadcast(&path_of_products, sizeof path_of_products);
+  cpu::request_path(path_of_products);
   std::exception_ptr error;
   std::string what;
   try {
     engine.load(path);
+  } catch (const std::bad_alloc&) {
+    error = std::current_exception();
+    what = "out of memory";
   } catch (const std::exception& e) {
     error = std::current_exception();
     what = *e.what() != 0 ? e.what() : "failed";

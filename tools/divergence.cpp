@@ -65,6 +65,7 @@ nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& ses
   return {{"folder", folder.string()},
           {"weights", name_of(session.model().weights.form.dtype)},
           {"activations", activations_json(session.model(), session.options())},
+          {"device", session.backend().description()},
           {"keys", name_of(session.options().k_dtype)},
           {"values", name_of(session.options().v_dtype)},
           {"rope", name_of(session.rope().type)},

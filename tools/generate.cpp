@@ -98,6 +98,7 @@ nlohmann::ordered_json report(const GenerateCommand& command, const Engine& engi
   json.update(answer_json(command, written));
   json.update(
       {{"sampling", sampling_json(command.writing.generate.sampler)},
+       {"device", engine.backend->description()},
        {"quantize", engine.model.quantization()},
        {"timings", timings},
        {"rope",

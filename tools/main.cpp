@@ -31,6 +31,7 @@ lariat --help lists the commands, lariat COMMAND --help a command's options.
 
 int fail(const std::string& what, int code) {
   std::cout.flush();
+  if (code == 1 && lariat::ranks() != nullptr) lariat::end_ranks(what);
   lariat::say("error: " + what);
   return code;
 }
@@ -85,15 +86,11 @@ int run(const std::vector<std::string>& words) {
   return finish();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  keep_closed_streams();
-  lariat::install_signal_handlers();
-  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+// Exit code of `work`, after its error was printed.
+template <class Work>
+int caught(const Work& work) {
   try {
-    const lariat::CommandRanks ranks(words);
-    return run(words);
+    return work();
   } catch (const lariat::Error& e) {
     return fail(e.what(), 1);
   } catch (const std::bad_alloc&) {
@@ -101,4 +98,16 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     return fail(e.what(), 1);
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  keep_closed_streams();
+  lariat::install_signal_handlers();
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  return caught([&] {
+    const lariat::CommandRanks ranks(words);
+    return caught([&] { return run(words); });  // in here, an error ends all ranks
+  });
 }

@@ -177,7 +177,9 @@ void publish(const PasskeyCommand& command, const Engine& runtime, const std::ve
   nlohmann::ordered_json tasks;
   for (const Measured& one : all) tasks.push_back(to_json(command, one, records.plan, table));
   nlohmann::ordered_json json = several(command) ? nlohmann::ordered_json{{"tasks", tasks}} : tasks[0];
-  json.update({{"complete", complete}, {"quantize", runtime.model.quantization()}});
+  json.update({{"complete", complete},
+               {"device", runtime.backend->description()},
+               {"quantize", runtime.model.quantization()}});
   std::string text;
   for (const Measured& one : all)
     text += (several(command) ? one.column.name() + "\n" : "") + heat_map(table, one.column);

@@ -118,7 +118,7 @@ void publish(const PerplexityCommand& command, const Engine& engine, const Plan&
   }
   nlohmann::ordered_json json = {{"results", rows}};
   if (command.one_piece()) json.update({{"context_tokens", context_tokens}});
-  json.update({{"quantize", engine.model.quantization()}});
+  json.update({{"device", engine.backend->description()}, {"quantize", engine.model.quantization()}});
   publish(command.files, records, json, table_of(results));
 }
 

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <csignal>
-#include <exception>
 
 #include "engine/lariat.h"
+#include "tools/output.h"
 
 namespace lariat {
 namespace {
@@ -16,7 +16,6 @@ namespace {
 Communicator* command_ranks = nullptr;
 int visible_stderr = STDERR_FILENO;
 
-// Rank 0 prints, also the errors that all ranks have.
 void hide_output() {
   visible_stderr = ::dup(STDERR_FILENO);
   const int nowhere = ::open("/dev/null", O_WRONLY);
@@ -58,13 +57,18 @@ Communicator* ranks() { return command_ranks; }
 void follow_first_rank(const Engine& engine) {
   // mpirun passes signals to all ranks: rank 0 ends its command, then the others.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
-  try {
-    follow(*command_ranks, engine.model, *engine.backend);
-  } catch (const std::exception& e) {
-    const std::string line = fmt::format("lariat: error: rank {}: {}\n", command_ranks->rank(), e.what());
-    [[maybe_unused]] const auto written = ::write(visible_stderr, line.data(), line.size());
-    command_ranks->abort(1);
+  follow(*command_ranks, engine.model, *engine.backend);
+}
+
+void end_ranks(const std::string& what) {
+  const int rank = command_ranks->rank();
+  if (rank > 0) {
+    std::signal(SIGTERM, SIG_DFL);
+    ::sleep(3);  // rank 0 prints an error that all ranks have, and mpirun ends them, after 1 s by SIGKILL
+    ::dup2(visible_stderr, STDERR_FILENO);
   }
+  say("error: " + (what.starts_with("rank ") ? what : fmt::format("rank {}: {}", rank, what)));
+  command_ranks->abort(1);
 }
 
 }  // namespace lariat

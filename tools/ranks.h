@@ -27,9 +27,12 @@ Communicator* ranks();  // of this command; null: one process
 // Throws UsageError for an option that several processes do not support.
 void check_options_of_ranks(const std::vector<std::string>& words);
 
-// Repeats rank 0's calls on another rank. Ends all ranks if one of the calls fails.
+// Repeats rank 0's calls on another rank.
 struct Engine;
 void follow_first_rank(const Engine& engine);
+
+// Prints an error of this rank's command and ends all ranks, which may wait for this one.
+void end_ranks(const std::string& what);
 
 // Thrown on other ranks when rank 0 has ended its command.
 struct Followed {};

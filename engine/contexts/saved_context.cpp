@@ -83,12 +83,12 @@ void refuse_divided_heads(const Session& session) {
 void copy_page(Session& session, const Sequence& sequence, int64_t first, std::span<std::byte> page) {
   const KvCache& cache = sequence.cache();
   const int64_t index = first / kKvPage;
-  void* const held = cache.pages()[index];
+  const KvPool::Page* const held = cache.held_pages()[static_cast<size_t>(index)].get();
   const KvPool& pool = session.pool();
   if (held != nullptr && pool.owns(index)) {
-    session.backend().copy_out(page.data(), held, page.size());
+    session.backend().copy_out(page.data(), held->data(), page.size());
   } else if (held != nullptr) {
-    pool.ranks()->read_page(pool, index, held, page);
+    pool.ranks()->read_page(pool, index, held->id(), page);
   }
   const int64_t filled = held == nullptr ? 0 : std::min(cache.length() - first, kKvPage);
   clear_rest(page, pool.geometry(), filled, second_keys_of(sequence.method().ranges) > 0);
@@ -162,7 +162,7 @@ SavedContext load_context(Session& session, const std::filesystem::path& file, c
       contents.pages.emplace_back();
     } else if (!pool.owns(index)) {
       contents.pages.push_back(pool.allocate(index));
-      pool.ranks()->write_page(pool, index, contents.pages.back()->data(), content);
+      pool.ranks()->write_page(pool, index, contents.pages.back()->id(), content);
     } else if (session.backend().traits().host_memory) {
       std::byte* page = mapped->writable_data() + (record.pages.data() - mapped->data()) + at;
       contents.pages.push_back(std::make_shared<KvPool::Page>(pool, page, mapped));

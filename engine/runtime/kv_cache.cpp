@@ -37,19 +37,10 @@ KvPool::KvPool(const ModelSpec& spec, Backend& backend, DType k_dtype, DType v_d
 }
 
 KvPool::Page::Page(KvPool& pool, Buffer memory)
-    : pool_(pool), memory_(std::move(memory)), data_(memory_.data()) {
-  ++pool_.pages_;
-}
+    : id_(pool.ids_), memory_(std::move(memory)), data_(memory_.data()) {}
 
 KvPool::Page::Page(KvPool& pool, void* data, std::shared_ptr<const void> owner)
-    : pool_(pool), owner_(std::move(owner)), data_(data) {
-  ++pool_.pages_;
-}
-
-KvPool::Page::~Page() {
-  --pool_.pages_;
-  if (pool_.ranks_ != nullptr) pool_.ranks_->free_page(pool_, data_);
-}
+    : id_(pool.ids_), owner_(std::move(owner)), data_(data) {}
 
 std::vector<KvLayer> KvPool::rotated_layers(bool second_keys) const {
   std::vector<KvLayer> layers = rotated_layers_;
@@ -59,10 +50,10 @@ std::vector<KvLayer> KvPool::rotated_layers(bool second_keys) const {
 }
 
 std::shared_ptr<KvPool::Page> KvPool::allocate(int64_t index) {
-  if (pages_ >= most_pages_)
+  if (pages() >= most_pages_)
     throw CacheFull("`cache_memory`: all " + counted(most_pages_, "page") + " are in use; allow more");
   try {
-    return std::make_shared<Page>(*this, backend_.allocate(owns(index) ? geometry_.page_bytes : 1));
+    return std::make_shared<Page>(*this, owns(index) ? backend_.allocate(geometry_.page_bytes) : Buffer());
   } catch (const Error& e) {
     throw CacheFull(e.what());
   }
@@ -70,7 +61,7 @@ std::shared_ptr<KvPool::Page> KvPool::allocate(int64_t index) {
 
 int64_t KvPool::free_pages() const {
   const double half = backend_.free_bytes() / 2 / static_cast<double>(geometry_.page_bytes);
-  const auto left = static_cast<double>(most_pages_ - pages_);
+  const auto left = static_cast<double>(most_pages_ - pages());
   return static_cast<int64_t>(std::min({left, half, 1e15}));
 }
 
@@ -115,7 +106,7 @@ void KvCache::own_pages(size_t first, size_t last) {
     std::shared_ptr<KvPool::Page> copy = pool_->allocate(index);
     if (pool_->owns(index))
       pool_->backend().copy(copy->data(), pages_[i]->data(), pool_->geometry().page_bytes);
-    if (Ranks* ranks = pool_->ranks()) ranks->copy_page(*pool_, copy->data(), pages_[i]->data());
+    if (Ranks* ranks = pool_->ranks()) ranks->copy_page(*pool_, index, copy->id(), pages_[i]->id());
     table_[i] = copy->data();
     pages_[i] = std::move(copy);
   }
@@ -160,9 +151,12 @@ void KvCache::restore(Contents contents) {
 namespace {
 
 // Re-rotates first or second keys, on all ranks.
-void rotate(KvPool& pool, std::vector<KeyRotation>& rotations, bool second_keys, bool interleaved) {
-  if (Ranks* ranks = pool.ranks()) ranks->rerotate(pool, rotations, second_keys, interleaved);
-  pool.backend().rerotate_keys(rotations, pool.rotated_layers(second_keys), interleaved);
+void rotate(KvPool& pool, std::span<const KeyRotation> rotations, std::span<KvCache* const> caches,
+            bool second_keys, bool interleaved) {
+  if (Ranks* ranks = pool.ranks()) ranks->rerotate(pool, rotations, caches, second_keys, interleaved);
+  on_all_ranks(pool.ranks(), [&] {
+    pool.backend().rerotate_keys(rotations, pool.rotated_layers(second_keys), interleaved);
+  });
 }
 
 }  // namespace
@@ -197,8 +191,8 @@ void set_frequencies(KvPool& pool, std::span<KvCache* const> caches,
   if (!moved.empty()) {
     pool.backend().synchronize();
     const auto start = Stopwatch::now();
-    rotate(pool, rotations, false, interleaved);
-    if (!second_rotations.empty()) rotate(pool, second_rotations, true, interleaved);
+    rotate(pool, rotations, moved, false, interleaved);
+    if (!second_rotations.empty()) rotate(pool, second_rotations, moved, true, interleaved);
     pool.backend().synchronize();
     const double seconds = seconds_since(start);
     for (KvCache* cache : moved) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/runtime/page_ids.h"
 #include "kernels/backend.h"
 #include "kernels/error.h"
 #include "models/spec.h"
@@ -39,16 +40,16 @@ class KvPool {
     Page(KvPool& pool, void* data, std::shared_ptr<const void> owner);
     Page(const Page&) = delete;
     Page& operator=(const Page&) = delete;
-    ~Page();
     void* data() const { return data_; }
+    int32_t id() const { return id_.value(); }
 
    private:
-    KvPool& pool_;
+    const PageIds::Id id_;
     Buffer memory_;
     std::shared_ptr<const void> owner_;
     void* data_;
   };
-  // Page `index` of a sequence, without memory if another rank owns it. Throws CacheFull.
+  // Page `index` of a sequence, null data() if another rank owns it. Throws CacheFull.
   std::shared_ptr<Page> allocate(int64_t index);
   // Number of pages that more sequences may take now: up to the limit, and half of the backend's free memory,
   // since running sequences grow, and memory-mapped weights count as free memory of the host.
@@ -62,8 +63,8 @@ class KvPool {
   std::span<const uint8_t> mrope_axes() const { return mrope_axes_; }  // ModelSpec::mrope_axes
   Backend& backend() const { return backend_; }
   Ranks* ranks() const { return ranks_; }
-  int64_t pages() const { return pages_; }  // in use, including mapped files
-  size_t bytes() const { return static_cast<size_t>(pages_) * geometry_.page_bytes; }
+  int64_t pages() const { return ids_.in_use(); }  // including mapped files
+  size_t bytes() const { return static_cast<size_t>(pages()) * geometry_.page_bytes; }
   size_t k_bytes_per_position() const { return k_bytes_; }  // sum over all layers
   size_t v_bytes_per_position() const { return v_bytes_; }
 
@@ -74,7 +75,8 @@ class KvPool {
   std::vector<KvLayer> rotated_layers_;
   std::vector<uint8_t> mrope_axes_;
   size_t k_bytes_ = 0, v_bytes_ = 0;
-  int64_t pages_ = 0, most_pages_ = std::numeric_limits<int64_t>::max();
+  PageIds ids_;
+  int64_t most_pages_ = std::numeric_limits<int64_t>::max();
 };
 
 struct RerotationStats {
@@ -99,6 +101,7 @@ class KvCache {
   KvPool& pool() const { return *pool_; }
   int64_t length() const { return length_; }
   void* const* pages() const { return table_.data(); }
+  std::span<const std::shared_ptr<KvPool::Page>> held_pages() const { return pages_; }  // null: dropped
   const RopeFrequencies& frequencies() const { return frequencies_; }
   // Whether all cached keys are rotated with frequencies(); a stale cache's are not.
   bool consistent() const { return consistent_; }

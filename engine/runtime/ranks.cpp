@@ -1,89 +1,161 @@
 #include "engine/runtime/ranks.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <type_traits>
+#include <utility>
+#include <variant>
 
+#include "engine/runtime/sequence.h"
+#include "kernels/error.h"
 #include "kernels/integers.h"
 
 namespace lariat {
 namespace {
 
-enum class Call : uint32_t {
-  kEnd,
-  kSaturated,
-  kOpen,
-  kClose,
-  kForward,
-  kLogits,
-  kRerotate,
-  kCopyPage,
-  kFreePage,
-  kReadPage,
-  kWritePage
-};
-
 // The first broadcast of a message; a longer message needs a second one.
 constexpr size_t kFirstBytes = 4096;
 
-class Writer {
+// Writes or reads a message. Both ends run the same fields() below, the only description of a message.
+class Archive {
  public:
-  explicit Writer(Call call) : bytes_(sizeof(uint64_t)) { put(call); }
-
-  template <class T>
-  requires std::is_trivially_copyable_v<T>
-  void put(const T& value) {
-    const auto* const from = reinterpret_cast<const std::byte*>(&value);
-    bytes_.insert(bytes_.end(), from, from + sizeof(T));
-  }
-  template <class T>
-  void put_all(std::span<const T> values) {
-    put(uint64_t{values.size()});
-    const auto bytes = std::as_bytes(values);
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  }
-  void send(Communicator& to) {
-    const uint64_t size = bytes_.size();
-    std::memcpy(bytes_.data(), &size, sizeof size);
-    bytes_.resize(std::max(bytes_.size(), kFirstBytes));
-    to.broadcast(bytes_.data(), kFirstBytes);
-    if (size > kFirstBytes) to.broadcast(bytes_.data() + kFirstBytes, size - kFirstBytes);
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-class Reader {
- public:
-  explicit Reader(Communicator& from) : bytes_(kFirstBytes) {
+  Archive() : bytes_(sizeof(uint64_t)), reads_(false) {}
+  explicit Archive(Communicator& from) : bytes_(kFirstBytes), reads_(true) {
     from.broadcast(bytes_.data(), kFirstBytes);
-    const auto size = get<uint64_t>();
+    const size_t size = *reinterpret_cast<const uint64_t*>(bytes_.data());
     bytes_.resize(std::max(size, kFirstBytes));
     if (size > kFirstBytes) from.broadcast(bytes_.data() + kFirstBytes, size - kFirstBytes);
   }
 
-  template <class T>
-  T get() {
-    T value;
-    std::memcpy(&value, bytes_.data() + at_, sizeof(T));
-    at_ += sizeof(T);
-    return value;
+  void send(Ranks& to) {
+    const uint64_t size = bytes_.size();
+    *reinterpret_cast<uint64_t*>(bytes_.data()) = size;
+    bytes_.resize(std::max(bytes_.size(), kFirstBytes));
+    on_all_ranks(&to, [&] {
+      to.communicator().broadcast(bytes_.data(), kFirstBytes);
+      if (size > kFirstBytes) to.communicator().broadcast(bytes_.data() + kFirstBytes, size - kFirstBytes);
+    });
   }
-  template <class T>
-  std::vector<T> get_all() {
-    std::vector<T> values(get<uint64_t>());
-    if (!values.empty()) std::memcpy(values.data(), bytes_.data() + at_, values.size() * sizeof(T));
-    at_ += values.size() * sizeof(T);
-    return values;
+
+  template <class... Values>
+  void operator()(Values&... values) {
+    (one(values), ...);
   }
 
  private:
-  std::vector<std::byte> bytes_;
-  size_t at_ = 0;
+  // A value that contains a span or a vector needs fields().
+  template <class T>
+  void one(T& value) {
+    if constexpr (requires { fields(*this, value); }) {
+      fields(*this, value);
+    } else {
+      static_assert(std::is_trivially_copyable_v<T>);
+      std::span<const T> values(&value, 1);
+      elements(values, 1);
+      value = values.front();
+    }
+  }
+  template <class T>
+  void one(std::span<const T>& values) {
+    uint64_t n = values.size();
+    one(n);
+    elements(values, n);
+  }
+  template <class T>
+  void one(std::vector<T>& values) {
+    uint64_t n = values.size();
+    one(n);
+    values.resize(n);
+    for (T& value : values) one(value);
+  }
+
+  // A span that is read points into the message, where every value is aligned.
+  template <class T>
+  void elements(std::span<const T>& values, size_t n) {
+    const size_t begin = at_;
+    at_ += round_up(n * sizeof(T), sizeof(uint64_t));
+    if (!reads_) bytes_.resize(at_);
+    std::byte* const at = bytes_.data() + begin;
+    if (reads_) {
+      values = {reinterpret_cast<const T*>(at), n};
+    } else {
+      std::ranges::copy(std::as_bytes(values), at);
+    }
+  }
+
+  std::vector<std::byte> bytes_;  // the size, then the fields
+  size_t at_ = sizeof(uint64_t);
+  bool reads_;
 };
+
+void fields(Archive& a, StepSequence& s) { a(s.first_position, s.n_tokens); }
+void fields(Archive& a, VisibleGroup& g) { a(g.ranges, g.n_sequences); }
+void fields(Archive& a, SequenceRope& r) {
+  a(r.inv_freq, r.q_scale, r.positions, r.axes, r.whole_q_scale, r.phases);
+}
+void fields(Archive& a, KeyRotation::Angles& g) { a(g.inv_freq, g.positions); }
+void fields(Archive& a, KeyRotation& r) { a(r.n_positions, r.from, r.to, r.axes); }
+
+using PageTable = std::vector<int32_t>;  // ids
+
+struct End {};
+struct Saturated {};
+struct Open {
+  uint64_t session;
+  Ranks::SessionShape shape;
+};
+struct Close {
+  uint64_t session;
+};
+struct Forward {
+  uint64_t session;
+  std::span<const int32_t> tokens;
+  std::vector<StepSequence> sequences;
+  std::vector<PageTable> pages;
+  std::vector<std::vector<SequenceRope>> ropes;
+  std::vector<VisibleGroup> visible;
+};
+void fields(Archive& a, Forward& m) { a(m.session, m.tokens, m.sequences, m.pages, m.ropes, m.visible); }
+struct Logits {
+  uint64_t session;
+  int64_t first, count;
+};
+struct Rerotate {
+  uint64_t session;
+  bool second_keys, interleaved;
+  std::vector<KeyRotation> rotations;
+  std::vector<PageTable> pages;
+};
+void fields(Archive& a, Rerotate& m) { a(m.session, m.second_keys, m.interleaved, m.rotations, m.pages); }
+struct CopyPage {
+  uint64_t session;
+  int64_t index;  // of both pages in their sequences
+  int32_t to, from;
+};
+struct ReadPage {
+  uint64_t session;
+  int64_t index;
+  int32_t page;
+};
+struct WritePage {
+  uint64_t session;
+  int64_t index;
+  int32_t page;
+};
+
+using Message =
+    std::variant<End, Saturated, Open, Close, Forward, Logits, Rerotate, CopyPage, ReadPage, WritePage>;
+
+template <class... Calls>
+void fields(Archive& a, std::variant<Calls...>& message) {
+  const size_t written = message.index();
+  size_t call = written, i = 0;
+  a(call);
+  ((i++ == call && call != written ? void(message = Calls{}) : void()), ...);
+  std::visit([&](auto& m) { a(m); }, message);
+}
 
 // Sum over all ranks.
 Saturation sum_of(Communicator& ranks, const Saturation& own) {
@@ -97,63 +169,16 @@ Saturation sum_of(Communicator& ranks, const Saturation& own) {
 // Identifies a session on all ranks.
 uint64_t id_of(const KvPool& session) { return reinterpret_cast<uintptr_t>(&session); }
 
-// A call to a session with values of fixed size; more may be added before it is sent.
-template <class... Values>
-Writer call_of(Call call, const KvPool& session, const Values&... values) {
-  Writer message(call);
-  message.put(id_of(session));
-  (message.put(values), ...);
-  return message;
-}
-
-std::span<void* const> pages_of(void* const* pages, int64_t positions) {
-  return {pages, static_cast<size_t>(ceil_div(positions, kKvPage))};
-}
-
-// The ids of tokens that were drawn on rank 0's backend.
-std::vector<int32_t> known_tokens(Backend& backend, std::span<const int32_t> tokens) {
-  std::vector<int32_t> known(tokens.begin(), tokens.end());
-  const auto least = tokens.empty() ? 0 : std::ranges::min(tokens);
-  if (least >= 0) return known;
-  std::vector<int32_t> drawn(static_cast<size_t>(-least));  // drawn_token(row) is -1 - row
-  backend.read_drawn(drawn);
-  for (int32_t& token : known)
-    if (token < 0) token = token_of(drawn[static_cast<size_t>(-1 - token)]);
-  return known;
-}
-
-void put_rope(Writer& to, const SequenceRope& rope) {
-  to.put_all(rope.inv_freq);
-  to.put(rope.q_scale);
-  to.put_all(rope.positions);
-  to.put_all(rope.axes);
-  to.put_all(rope.whole_q_scale);
-  to.put_all(rope.phases);
-}
-
-// Keeps received values alive while spans point to them.
-class Kept {
- public:
-  template <class T>
-  std::span<const T> keep(std::vector<T> values) {
-    const auto kept = std::make_shared<std::vector<T>>(std::move(values));
-    all_.push_back(kept);
-    return *kept;
+// Ids of the pages of each part, whose table is one of the caches'; -1: dropped.
+template <class Part>
+std::vector<PageTable> page_ids(std::span<const Part> parts, const std::vector<const KvCache*>& caches) {
+  std::vector<PageTable> all;
+  for (const Part& part : parts) {
+    const auto cache = std::ranges::find(caches, part.pages, &KvCache::pages);
+    PageTable& ids = all.emplace_back();
+    for (const auto& page : (*cache)->held_pages()) ids.push_back(page == nullptr ? -1 : page->id());
   }
-
- private:
-  std::vector<std::shared_ptr<const void>> all_;
-};
-
-SequenceRope get_rope(Reader& from, Kept& kept) {
-  SequenceRope rope;
-  rope.inv_freq = kept.keep(from.get_all<double>());
-  rope.q_scale = from.get<float>();
-  rope.positions = kept.keep(from.get_all<double>());
-  rope.axes = kept.keep(from.get_all<uint8_t>());
-  rope.whole_q_scale = kept.keep(from.get_all<float>());
-  rope.phases = kept.keep(from.get_all<double>());
-  return rope;
+  return all;
 }
 
 // Sizes of a gather from one rank.
@@ -175,77 +200,53 @@ class Follower {
         decoder_(model.own_spec(), model.weights, model.spec.ropes, pool_.geometry(), backend, shape.chunk,
                  shape.latent_workspace, model.split, &ranks) {}
 
-  void forward(Reader& from) {
-    Kept kept;
-    const auto tokens = from.get_all<int32_t>();
-    std::vector<StepSequence> sequences(from.get<uint64_t>());
-    for (StepSequence& sequence : sequences) {
-      sequence.first_position = from.get<int64_t>();
-      sequence.n_tokens = from.get<int64_t>();
-      sequence.pages = own_pages(from, kept).data();
-    }
-    std::vector<std::vector<SequenceRope>> ropes(from.get<uint64_t>());
-    for (auto& of_sequences : ropes)
-      for (size_t i = 0; i < sequences.size(); ++i) of_sequences.push_back(get_rope(from, kept));
-    std::vector<VisibleGroup> visible(from.get<uint64_t>());
-    for (VisibleGroup& group : visible) {
-      group.ranges = kept.keep(from.get_all<VisibleRange>());
-      group.n_sequences = from.get<uint64_t>();
-    }
+  void run(Forward& call) {
+    set_pages(call.sequences, call.pages);
     backend_.use_activations(activations_);
-    hidden_ = decoder_.forward({tokens, sequences}, ropes, visible);
+    hidden_ = decoder_.forward({call.tokens, call.sequences}, call.ropes, call.visible);
   }
-  void logits(Reader& from) {
-    const auto first = from.get<int64_t>();
-    decoder_.logits(hidden_.row_range(first, from.get<int64_t>()));
+  void run(const Logits& call) { decoder_.logits(hidden_.row_range(call.first, call.count)); }
+  void run(Rerotate& call) {
+    set_pages(call.rotations, call.pages);
+    backend_.rerotate_keys(call.rotations, pool_.rotated_layers(call.second_keys), call.interleaved);
   }
-  void rerotate(Reader& from) {
-    Kept kept;
-    const bool second_keys = from.get<bool>(), interleaved = from.get<bool>();
-    std::vector<KeyRotation> rotations(from.get<uint64_t>());
-    for (KeyRotation& rotation : rotations) {
-      rotation.n_positions = from.get<int64_t>();
-      rotation.pages = own_pages(from, kept).data();
-      for (KeyRotation::Angles* angles : {&rotation.from, &rotation.to}) {
-        angles->inv_freq = kept.keep(from.get_all<double>());
-        angles->positions = kept.keep(from.get_all<double>());
-      }
-      rotation.axes = kept.keep(from.get_all<uint8_t>());
-    }
-    backend_.rerotate_keys(rotations, pool_.rotated_layers(second_keys), interleaved);
+  void run(const CopyPage& call) {
+    const void* const from = own_page(call.index, call.from);
+    void* const to = own_page(call.index, call.to);
+    if (to != nullptr) backend_.copy(to, from, pool_.geometry().page_bytes);
   }
-  void copy_page(Reader& from) {
-    const auto* const to = from.get<const void*>();
-    const auto page = pages_.find(from.get<const void*>());
-    if (page == pages_.end()) return;  // of another rank
-    backend_.copy(own_page(to), page->second->data(), pool_.geometry().page_bytes);
+  void run(const ReadPage& call) {
+    const auto parts = parts_of(ranks_, place_.owner_of(call.index), pool_.geometry().page_bytes);
+    ranks_.gather(own_page(call.index, call.page), parts, nullptr);
   }
-  void free_page(Reader& from) { pages_.erase(from.get<const void*>()); }
-  void read_page(Reader& from) {
-    const int owner = from.get<int>();
-    void* const page = owner == ranks_.rank() ? own_page(from.get<const void*>()) : nullptr;
-    ranks_.gather(page, parts_of(ranks_, owner, pool_.geometry().page_bytes), nullptr);
-  }
-  void write_page(Reader& from) {
+  void run(const WritePage& call) {
     std::vector<std::byte> content(pool_.geometry().page_bytes);
-    const bool mine = from.get<int>() == ranks_.rank();
     ranks_.broadcast(content.data(), content.size());
-    if (mine) backend_.copy_in(own_page(from.get<const void*>()), content.data(), content.size());
+    void* const page = own_page(call.index, call.page);
+    if (page != nullptr) backend_.copy_in(page, content.data(), content.size());
   }
 
  private:
-  void* own_page(const void* page) {
-    if (page == nullptr) return nullptr;
-    std::shared_ptr<KvPool::Page>& own = pages_[page];
-    if (own == nullptr) own = pool_.allocate(0);
-    return own->data();
-  }
-  std::span<void* const> own_pages(Reader& from, Kept& kept) {
-    std::vector<void*> own;
-    for (const void* page : from.get_all<const void*>()) {
-      own.push_back(place_.owns(std::ssize(own)) ? own_page(page) : nullptr);
+  // Page `index` of a sequence; null for a dropped page or another rank's, which frees an earlier page of
+  // this id.
+  void* own_page(int64_t index, int32_t page) {
+    if (page < 0) return nullptr;
+    const auto id = static_cast<size_t>(page);
+    if (id >= pages_.size()) pages_.resize(id + 1);
+    if (!place_.owns(index)) {
+      pages_[id] = nullptr;
+    } else if (pages_[id] == nullptr) {
+      pages_[id] = pool_.allocate(0);
     }
-    return kept.keep(std::move(own));
+    return pages_[id] == nullptr ? nullptr : pages_[id]->data();
+  }
+  template <class Part>
+  void set_pages(std::vector<Part>& parts, std::span<const PageTable> ids) {
+    tables_.assign(parts.size(), {});
+    for (size_t i = 0; i < parts.size(); ++i) {
+      for (const int32_t id : ids[i]) tables_[i].push_back(own_page(std::ssize(tables_[i]), id));
+      parts[i].pages = tables_[i].data();
+    }
   }
 
   Backend& backend_;
@@ -254,143 +255,119 @@ class Follower {
   int activations_;
   KvPool pool_;
   Decoder decoder_;
-  std::map<const void*, std::shared_ptr<KvPool::Page>> pages_;  // by address on rank 0
+  std::vector<std::shared_ptr<KvPool::Page>> pages_;  // by id
+  std::vector<std::vector<void*>> tables_;            // of the call
   Matrix hidden_;
 };
 
 }  // namespace
 
-Ranks::~Ranks() { Writer(Call::kEnd).send(communicator_); }
-
-void Ranks::open(const KvPool& session, const SessionShape& shape) {
-  call_of(Call::kOpen, session, shape).send(communicator_);
+template <class Call>
+void Ranks::send(Call call) {
+  if (broken()) throw Error(reason_);
+  Message message = std::move(call);
+  Archive archive;
+  archive(message);
+  archive.send(*this);
 }
 
-void Ranks::close(const KvPool& session) { call_of(Call::kClose, session).send(communicator_); }
+void Ranks::fail() noexcept {
+  if (broken()) return;
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    std::snprintf(reason_, sizeof reason_, "%s", *e.what() != 0 ? e.what() : "failed");
+  } catch (...) {
+    std::snprintf(reason_, sizeof reason_, "interrupted");
+  }
+}
 
-Step Ranks::forward(const KvPool& session, const Step& step, std::span<const std::vector<SequenceRope>> ropes,
-                    std::span<const VisibleGroup> visible) {
-  own_.clear();
-  Writer message = call_of(Call::kForward, session);
-  message.put_all(std::span<const int32_t>(known_tokens(session.backend(), step.tokens)));
-  message.put(uint64_t{step.sequences.size()});
-  for (const StepSequence& sequence : step.sequences) {
-    message.put(sequence.first_position);
-    message.put(sequence.n_tokens);
-    message.put_all(pages_of(sequence.pages, sequence.first_position + sequence.n_tokens));
+Ranks::~Ranks() {
+  if (broken()) return;
+  try {
+    send(End());
+  } catch (const std::exception&) {  // the other ranks would wait for ever
+    communicator_.abort(1);
   }
-  message.put(uint64_t{ropes.size()});
-  for (const auto& of_sequences : ropes)
-    for (const SequenceRope& rope : of_sequences) put_rope(message, rope);
-  message.put(uint64_t{visible.size()});
-  for (const VisibleGroup& group : visible) {
-    message.put_all(group.ranges);
-    message.put(uint64_t{group.n_sequences});
+}
+
+void Ranks::open(const KvPool& session, const SessionShape& shape) { send(Open{id_of(session), shape}); }
+
+void Ranks::close(const KvPool& session) noexcept {
+  try {
+    send(Close{id_of(session)});
+  } catch (const std::exception&) {
+    return;  // the next message fails, or the other ranks keep the session's memory
   }
-  message.send(communicator_);
-  sequences_.assign(step.sequences.begin(), step.sequences.end());
-  for (StepSequence& sequence : sequences_)
-    sequence.pages = own(sequence.pages, sequence.first_position + sequence.n_tokens);
-  return {step.tokens, sequences_};
+}
+
+void Ranks::forward(const KvPool& session, const Step& step, std::span<Sequence* const> sequences,
+                    std::span<const std::vector<SequenceRope>> ropes, std::span<const VisibleGroup> visible) {
+  std::vector<const KvCache*> caches;
+  for (const Sequence* sequence : sequences) caches.push_back(&sequence->cache());
+  send(Forward{id_of(session),
+               step.tokens,
+               {step.sequences.begin(), step.sequences.end()},
+               page_ids(step.sequences, caches),
+               {ropes.begin(), ropes.end()},
+               {visible.begin(), visible.end()}});
 }
 
 void Ranks::logits(const KvPool& session, int64_t first, int64_t count) {
-  call_of(Call::kLogits, session, first, count).send(communicator_);
+  send(Logits{id_of(session), first, count});
 }
 
-void Ranks::rerotate(const KvPool& session, std::span<KeyRotation> rotations, bool second_keys,
-                     bool interleaved) {
-  own_.clear();
-  Writer message = call_of(Call::kRerotate, session, second_keys, interleaved, uint64_t{rotations.size()});
-  for (const KeyRotation& rotation : rotations) {
-    message.put(rotation.n_positions);
-    message.put_all(pages_of(rotation.pages, rotation.n_positions));
-    for (const KeyRotation::Angles* angles : {&rotation.from, &rotation.to}) {
-      message.put_all(angles->inv_freq);
-      message.put_all(angles->positions);
-    }
-    message.put_all(rotation.axes);
-  }
-  message.send(communicator_);
-  for (KeyRotation& keys : rotations) keys.pages = own(keys.pages, keys.n_positions);
+void Ranks::rerotate(const KvPool& session, std::span<const KeyRotation> rotations,
+                     std::span<KvCache* const> caches, bool second_keys, bool interleaved) {
+  send(Rerotate{id_of(session),
+                second_keys,
+                interleaved,
+                {rotations.begin(), rotations.end()},
+                page_ids(rotations, {caches.begin(), caches.end()})});
 }
 
 Saturation Ranks::saturated() {
-  Writer(Call::kSaturated).send(communicator_);
-  return sum_of(communicator_, {});
+  send(Saturated());
+  return on_all_ranks(this, [&] { return sum_of(communicator_, {}); });
 }
 
-void Ranks::copy_page(const KvPool& session, const void* to, const void* from) {
-  call_of(Call::kCopyPage, session, to, from).send(communicator_);
+void Ranks::copy_page(const KvPool& session, int64_t index, int32_t to, int32_t from) {
+  send(CopyPage{id_of(session), index, to, from});
 }
 
-void Ranks::free_page(const KvPool& session, const void* page) {
-  call_of(Call::kFreePage, session, page).send(communicator_);
+void Ranks::read_page(const KvPool& session, int64_t index, int32_t page, std::span<std::byte> to) {
+  const std::vector<size_t> parts = parts_of(communicator_, place_.owner_of(index), to.size());
+  send(ReadPage{id_of(session), index, page});
+  on_all_ranks(this, [&] { communicator_.gather(nullptr, parts, to.data()); });
 }
 
-void* const* Ranks::own(void* const* pages, int64_t positions) {
-  if (!place_.by_sequence) return pages;
-  std::vector<void*>& own = own_.emplace_back();
-  for (void* const page : pages_of(pages, positions))
-    own.push_back(place_.owns(std::ssize(own)) ? page : nullptr);
-  return own.data();
-}
-
-void Ranks::read_page(const KvPool& session, int64_t index, const void* page, std::span<std::byte> to) {
-  const int owner = place_.owner_of(index);
-  call_of(Call::kReadPage, session, owner, page).send(communicator_);
-  communicator_.gather(nullptr, parts_of(communicator_, owner, to.size()), to.data());
-}
-
-void Ranks::write_page(const KvPool& session, int64_t index, const void* page,
-                       std::span<const std::byte> from) {
-  call_of(Call::kWritePage, session, place_.owner_of(index), page).send(communicator_);
-  communicator_.broadcast(const_cast<std::byte*>(from.data()), from.size());  // sends
+void Ranks::write_page(const KvPool& session, int64_t index, int32_t page, std::span<const std::byte> from) {
+  send(WritePage{id_of(session), index, page});
+  on_all_ranks(this, [&] {
+    communicator_.broadcast(const_cast<std::byte*>(from.data()), from.size());  // sends
+  });
 }
 
 void follow(Communicator& communicator, const Model& model, Backend& backend) {
   std::map<uint64_t, std::unique_ptr<Follower>> sessions;  // by id_of
   while (true) {
-    Reader message(communicator);
-    const auto call = message.get<Call>();
-    if (call == Call::kEnd) return;
-    if (call == Call::kSaturated) {
-      sum_of(communicator, backend.saturated());
-      continue;
-    }
-    std::unique_ptr<Follower>& session = sessions[message.get<uint64_t>()];
-    switch (call) {
-      case Call::kOpen:
-        session =
-            std::make_unique<Follower>(model, backend, communicator, message.get<Ranks::SessionShape>());
-        break;
-      case Call::kClose:
-        session.reset();
-        break;
-      case Call::kForward:
-        session->forward(message);
-        break;
-      case Call::kLogits:
-        session->logits(message);
-        break;
-      case Call::kRerotate:
-        session->rerotate(message);
-        break;
-      case Call::kCopyPage:
-        session->copy_page(message);
-        break;
-      case Call::kFreePage:
-        if (session) session->free_page(message);
-        break;
-      case Call::kReadPage:
-        session->read_page(message);
-        break;
-      case Call::kWritePage:
-        session->write_page(message);
-        break;
-      default:
-        break;
-    }
+    Archive archive(communicator);
+    Message message;
+    archive(message);
+    if (std::holds_alternative<End>(message)) return;
+    std::visit(
+        [&]<class Call>(Call& call) {
+          if constexpr (std::is_same_v<Call, Saturated>) {
+            sum_of(communicator, backend.saturated());
+          } else if constexpr (std::is_same_v<Call, Open>) {
+            sessions[call.session] = std::make_unique<Follower>(model, backend, communicator, call.shape);
+          } else if constexpr (std::is_same_v<Call, Close>) {
+            sessions.erase(call.session);
+          } else if constexpr (!std::is_same_v<Call, End>) {
+            sessions.at(call.session)->run(call);
+          }
+        },
+        message);
   }
 }
 

@@ -209,8 +209,8 @@ Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piec
               of.tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
   }
   const Matrix hidden = step_.run([&](const Step& step, auto ropes, auto visible) {
-    const Step own = options_.ranks != nullptr ? options_.ranks->forward(pool_, step, ropes, visible) : step;
-    return decoder_.forward(own, ropes, visible);
+    if (options_.ranks != nullptr) options_.ranks->forward(pool_, step, sequences_, ropes, visible);
+    return on_all_ranks(options_.ranks, [&] { return decoder_.forward(step, ropes, visible); });
   });
   for (const auto& [prompt, first, n] : pieces) prompts[prompt].sequence->cache_.advance(n);
   return hidden;
@@ -218,7 +218,7 @@ Matrix Session::run_pieces(std::span<const Prompt> prompts, std::span<const Piec
 
 Matrix Session::logits_of(const Matrix& hidden, int64_t first, int64_t count) {
   if (options_.ranks != nullptr) options_.ranks->logits(pool_, first, count);
-  return decoder_.logits(hidden.row_range(first, count));
+  return on_all_ranks(options_.ranks, [&] { return decoder_.logits(hidden.row_range(first, count)); });
 }
 
 // Computes requested logits in slices; returns the last slice.

@@ -18,21 +18,30 @@
 
 namespace lariat::cpu {
 
-#if defined(__x86_64__)
-
 namespace {
 
-// LARIAT_CPU_PATH: f32, bf16 or amx; empty: the fastest path.
-std::string_view requested_path() {
-  static const std::string_view path = [] {
+Path& requested_path() {
+  static Path path = [] {
     const char* const text = std::getenv("LARIAT_CPU_PATH");
     const std::string_view name = text == nullptr ? "" : text;
-    if (!name.empty() && name != "f32" && name != "bf16" && name != "amx")
-      throw Error("LARIAT_CPU_PATH: unknown path \"" + std::string(name) + "\"; use f32, bf16 or amx");
-    return name;
+    if (name == "f32") return Path::kF32;
+    if (name == "bf16") return Path::kBf16;
+    if (name == "amx") return Path::kAmx;
+    if (name.empty()) return Path::kFastest;
+    throw Error("LARIAT_CPU_PATH: unknown path \"" + std::string(name) + "\"; use f32, bf16 or amx");
   }();
   return path;
 }
+
+}  // namespace
+
+void request_path(Path path) { requested_path() = path; }
+
+Path path() { return has_amx_bf16() ? Path::kAmx : has_avx512_bf16() ? Path::kBf16 : Path::kF32; }
+
+#if defined(__x86_64__)
+
+namespace {
 
 bool has_avx512() {
   return (hwy::SupportedTargets() & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512f") &&
@@ -57,9 +66,9 @@ bool supports_avx512_bf16() {
 bool has_avx512_bf16() {
   if (!supports_avx512_bf16()) return false;
   if (newest_processor == Processor::kAvx512Bf16) return true;  // for tests
-  static const bool chosen =
-      requested_path().empty() ? bf16_dot_speedup() > 2.0 / 3 : requested_path() != "f32";
-  return chosen;
+  if (const Path wanted = requested_path(); wanted != Path::kFastest) return wanted != Path::kF32;
+  static const bool fast = bf16_dot_speedup() > 2.0 / 3;
+  return fast;
 }
 
 bool has_avx512_vnni() {
@@ -95,10 +104,11 @@ std::string_view request_tiles() {
 }  // namespace
 
 std::string_view amx_bf16_unavailable_reason() {
-  static const std::string_view reason = requested_path().empty() || requested_path() == "amx"
-                                             ? request_tiles()
-                                             : "LARIAT_CPU_PATH names another path";
-  return newest_processor >= Processor::kAmx ? reason : "a test disables or emulates AMX";
+  if (newest_processor < Processor::kAmx) return "a test disables or emulates AMX";
+  if (const Path wanted = requested_path(); wanted != Path::kFastest && wanted != Path::kAmx)
+    return "LARIAT_CPU_PATH or rank 0 chose another path";
+  static const std::string_view reason = request_tiles();
+  return reason;
 }
 
 #else

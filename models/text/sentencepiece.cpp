@@ -4,6 +4,7 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "kernels/error.h"
@@ -28,6 +29,8 @@ SentencePiece::SentencePiece(const std::string& bytes, const std::string& file) 
     const auto status = processor->LoadFromSerializedProto(std::exchange(spec_.bytes, {}));
     if (!status.ok()) problem = status.message();
     if (status.ok() && processor->GetPieceSize() <= 0) problem = "it has no pieces";
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {  // from its double array
     problem = e.what();
   }
