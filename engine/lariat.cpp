@@ -154,8 +154,8 @@ void Engine::load(const std::filesystem::path& path) {
   load_weights(std::move(files), spec, text);
   if (text.valid()) text.get();
   if (tokenizer) warnings = tokenizer->warnings();
-  const std::vector<std::string>& more = model.spec.warnings;
-  warnings.insert(warnings.end(), more.begin(), more.end());
+  for (const auto& more : {model.spec.warnings, chat ? chat->warnings() : std::vector<std::string>()})
+    warnings.insert(warnings.end(), more.begin(), more.end());
   warn_of_settings(*this);
   load_seconds = seconds_since(start);
 }

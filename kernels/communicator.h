@@ -43,9 +43,16 @@ class Communicator {
 // Longest message in bytes; MPI counts with int. Longer data travel in pieces.
 constexpr size_t kMaxMessage = size_t{1} << 30;
 
-// The ranks started by mpirun or srun. A group of one, without starting MPI (0.1 s), in a build without MPI
-// and in a process started alone. The first communicator starts MPI, once per process, and its destructor
-// ends MPI. Tests set a shorter message. Throws Error if the launcher belongs to another MPI than this build.
+// Whether this build can run one model on several processes.
+bool has_mpi();
+
+// Number of processes that the launcher started, from its variables; 1: a process started alone.
+int launched_processes();
+
+// The ranks started by mpirun or srun. A group of one, without starting MPI (0.1 s), in a process started
+// alone. The first communicator starts MPI, once per process, and its destructor ends MPI. Tests set a
+// shorter message. Throws Error if the launcher belongs to another MPI than this build, or this build has
+// none.
 std::unique_ptr<Communicator> make_communicator(size_t max_message = kMaxMessage);
 
 // The same, or null for a process that was started alone. Only in a build with MPI.

@@ -30,16 +30,6 @@ void check(int code, const char* call) {
   throw Error(std::string(call) + ": " + text);
 }
 
-// Number of processes that the launcher started, from its variables: Open MPI's mpirun; MPICH, Intel MPI and
-// srun with PMI; srun with PMIx.
-int launched_processes() {
-  const bool pmix = std::getenv("PMIX_RANK") != nullptr;
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", pmix ? "SLURM_NTASKS" : "PMI_SIZE"}) {
-    if (const char* number = std::getenv(name)) return std::atoi(number);
-  }
-  return 1;
-}
-
 class MpiRanks : public Communicator {
  public:
   MpiRanks(int rank, int size, size_t max_message, bool owns_mpi)

@@ -1,9 +1,12 @@
 #include "kernels/host_memory.h"
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <sstream>
 #include <string>
+
+#include "kernels/container.h"
 
 namespace lariat {
 namespace {
@@ -22,7 +25,7 @@ double meminfo_bytes(const std::string& wanted) {
 
 }  // namespace
 
-double free_host_bytes() { return meminfo_bytes("MemAvailable:"); }
-double all_host_bytes() { return meminfo_bytes("MemTotal:"); }
+double free_host_bytes() { return std::min(meminfo_bytes("MemAvailable:"), container_limits().free_memory); }
+double all_host_bytes() { return std::min(meminfo_bytes("MemTotal:"), container_limits().memory); }
 
 }  // namespace lariat

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <exception>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "kernels/container.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -138,8 +140,9 @@ thread_local Team own_team;
 
 int cores() {
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return CPU_COUNT(&allowed);
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const bool known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
+  const int visible = known ? CPU_COUNT(&allowed) : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, static_cast<int>(std::ceil(std::min<double>(visible, container_limits().cores))));
 }
 
 void start_team(int threads) { own_team.grow(threads); }

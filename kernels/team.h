@@ -3,7 +3,7 @@
 // Each calling thread owns a team until the thread ends.
 namespace lariat {
 
-// Cores available to this process.
+// Cores available to this process: its CPU affinity and the quota of its container.
 int cores();
 
 // Grows the calling thread's team to `threads` threads, including itself. Throws Error if a thread cannot

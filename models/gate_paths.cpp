@@ -97,12 +97,23 @@ void refuse_other_formats(const fs::path& path, bool config_file) {
     in.read(head, sizeof head);
     const std::string_view begin(head, static_cast<size_t>(in.gcount()));
     refuse_lfs_pointer(begin, path.string());
+    for (const std::string_view magic : {"lmgg", "fmgg", "tjgg", "algg"}) {  // of llama.cpp until August 2023
+      if (begin.starts_with(magic))
+        refuse(path, "a GGML file, the format before GGUF; use a GGUF file of the model");
+    }
     if (!config_file || path.extension() == ".safetensors") refuse_file(path);
     return;
   }
   if (has_file(path, "adapter_config.json")) refuse_adapter(path);
   if (!has_file(path, "config.json") && has_file(path, "snapshots"))
     refuse(path, "the folder above a snapshot; use `model` " + snapshot_in(path).string());
+  for (const fs::path& file : entries(path)) {
+    if (!fs::exists(file, ec) &&
+        has_name(".safetensors .json .model .jinja .tiktoken", file.extension().string()))
+      refuse(file,
+             "a link to " + fs::read_symlink(file, ec).string() +
+                 ", which does not exist; copy the linked files too (cp -rL), or download the model again");
+  }
   if (has_file(path, "model.safetensors") || has_file(path, "model.safetensors.index.json")) return;
   if (const fs::path gguf = first_file(path, ".gguf"); !gguf.empty())
     refuse(path, "a folder with a GGUF file; use `model` " + gguf.string());

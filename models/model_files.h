@@ -27,4 +27,8 @@ ModelFiles open_files(const std::filesystem::path& path);
 // Opens no weights: a config file is enough, and no path is refused in advance.
 ModelFiles open_text_files(const std::filesystem::path& path);
 
+// Existing files that a model's readers may open: the weights, settings and vocabularies of its folder, the
+// shards of its index, all parts of a split GGUF. Empty for another path.
+std::vector<std::filesystem::path> files_of_model(const std::filesystem::path& path);
+
 }  // namespace lariat

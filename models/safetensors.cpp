@@ -130,6 +130,22 @@ void add_file(const std::filesystem::path& file, Tensors& tensors) {
   tensors.add(std::move(mapped), std::move(found));
 }
 
+// Names the weights that exist under other names.
+[[noreturn]] void fail_without_index(const std::filesystem::path& dir) {
+  std::set<std::filesystem::path> found;
+  std::error_code ec;
+  for (std::filesystem::directory_iterator it(dir, ec), end; !ec && it != end; it.increment(ec))
+    if (it->path().extension() == ".safetensors") found.insert(it->path());
+  std::string what = dir.string() + ": neither model.safetensors nor model.safetensors.index.json exists";
+  if (found.empty()) throw Error(what + "; add the weights");
+  const std::string first = found.begin()->filename().string();
+  what += fmt::format(", only {} ({})", first, counted(found.size(), "safetensors file"));
+  if (first.starts_with("consolidated"))
+    throw Error(what + ": Mistral's own tensor names are not supported; download the model's other weights");
+  throw Error(what + (first.find("-of-") != first.npos ? "; download the index of these parts, too"
+                                                       : "; if it is the whole model, rename it"));
+}
+
 }  // namespace
 
 size_t safetensors_element_bytes(const std::string& dtype) {
@@ -185,14 +201,21 @@ std::set<std::string> parse_safetensors_index(std::string_view text, const std::
     const std::string where = fmt::format("{}: weight_map['{:.100}']", file.string(), tensor);
     if (!shard.is_string()) throw Error(where + " is not a file name; download it again");
     const auto name = shard.get<std::string>();
-    const bool plain = name != "." && name != ".." && name.find('\0') == std::string::npos &&
-                       std::filesystem::path(name).filename() == name;
-    if (name.empty() || !plain) {
-      throw Error(fmt::format("{} = \"{:.100}\" is not a plain file name; download it again", where, name));
+    const std::filesystem::path path(name);
+    const bool below =
+        path.is_relative() && path.has_filename() && name.find('\0') == std::string::npos &&
+        std::ranges::none_of(path, [](const auto& part) { return part == "." || part == ".."; });
+    if (!below) {
+      throw Error(fmt::format("{} = \"{:.100}\" is not a file in the model's folder; download it again",
+                              where, name));
     }
     names.insert(name);
   }
   return names;
+}
+
+std::set<std::string> read_safetensors_index(const std::filesystem::path& file) {
+  return parse_safetensors_index(read_file(file, kMaxIndexBytes), file);
 }
 
 Tensors open_safetensors(const std::filesystem::path& dir) {
@@ -203,12 +226,9 @@ Tensors open_safetensors(const std::filesystem::path& dir) {
   const auto single = dir / "model.safetensors";
   const auto index = dir / "model.safetensors.index.json";
   if (std::filesystem::exists(single, ec)) return open_safetensors_file(single);
-  if (!std::filesystem::exists(index, ec))
-    throw Error(dir.string() +
-                ": neither model.safetensors nor model.safetensors.index.json exists; add the weights");
+  if (!std::filesystem::exists(index, ec)) fail_without_index(dir);
   Tensors tensors(index);
-  for (const auto& shard : parse_safetensors_index(read_file(index, kMaxIndexBytes), index))
-    add_file(dir / shard, tensors);
+  for (const auto& shard : read_safetensors_index(index)) add_file(dir / shard, tensors);
   return tensors;
 }
 

@@ -24,8 +24,9 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> bytes,
                                             const std::filesystem::path& file,
                                             std::map<std::string, std::string>* metadata = nullptr);
 
-// Shard files of a model.safetensors.index.json, each once. Throws Error.
+// Shard files of a model.safetensors.index.json, each once, in its folder or below. Throws Error.
 std::set<std::string> parse_safetensors_index(std::string_view text, const std::filesystem::path& file);
+std::set<std::string> read_safetensors_index(const std::filesystem::path& file);
 
 // Loads model.safetensors or the shards of model.safetensors.index.json. Checks header length, JSON, dtypes,
 // shapes, offsets and overlaps. Throws Error.

@@ -4,6 +4,7 @@
 
 #include "models/io/atomic_file.h"
 #include "models/io/json_fields.h"
+#include "models/model_files.h"
 #include "tools/files.h"
 #include "tools/help.h"
 #include "tools/output.h"
@@ -15,7 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWritten = "written";  // CLI11 option_text, not printed
-constexpr std::string_view kOfModels = ".safetensors .json .jinja .model .txt";
 
 // Pipes and /dev/null cannot be overwritten.
 bool same_file(const fs::path& a, const fs::path& b) {
@@ -24,11 +24,20 @@ bool same_file(const fs::path& a, const fs::path& b) {
   return fs::weakly_canonical(fs::absolute(a, ec), ec) == fs::weakly_canonical(fs::absolute(b, ec), ec);
 }
 
-bool is_of_model(const fs::path& file, const fs::path& folder) {
+bool is_of_model(const fs::path& file, const std::vector<fs::path>& model) {
+  return std::ranges::any_of(model, [&](const fs::path& one) { return same_file(file, one); });
+}
+
+// Adds the symbolic links to pictures: a new picture replaces what a link names.
+void add_links(const fs::path& folder, std::vector<NamedFile>& outputs) {
   std::error_code ec;
-  return std::ranges::any_of(fs::directory_iterator(folder, ec), [&](const fs::directory_entry& entry) {
-    return has_name(kOfModels, entry.path().extension().string()) && same_file(file, entry.path());
-  });
+  for (fs::directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec))
+    if (it->is_symlink(ec)) outputs.push_back({"--svg " + it->path().string(), it->path()});
+}
+
+// A saved context may replace the one that it continues.
+bool saves_context(const NamedFile& output) {
+  return output.name.starts_with("--save-cache ") || output.name.starts_with("/save ");
 }
 
 }  // namespace
@@ -49,10 +58,11 @@ CommandFiles files_of(const CLI::App& command) {
       if (name == "load-cache" && command.count("--join") > 0) {
         for (const std::string_view part : split(value, ','))
           list.push_back({fmt::format("--{} {}", name, part), part});
-      } else if (name == "load-cache") {
-        files.context = value;
+      } else if (name == "svg" && type == "DIR") {
+        add_links(value, files.outputs);
       } else if (!value.empty()) {
         list.push_back({fmt::format("--{} {}", name, value), value});
+        if (name == "load-cache") files.context = value;
       }
     }
   }
@@ -63,8 +73,8 @@ void check_outputs(const CommandFiles& files) {
   std::vector<NamedFile> others = files.inputs;
   for (const NamedFile& output : files.outputs) {
     for (const auto& [name, file] : others) {
-      if (same_file(output.file, files.context)) break;
-      if (is_of_model(output.file, file))
+      if (saves_context(output) && file == files.context) continue;
+      if (is_of_model(output.file, files_of_model(file)))
         throw UsageError(fmt::format("{}: {} is read from this file; name another", output.name, name));
       if (same_file(output.file, file))
         throw UsageError(fmt::format("{}: the same file as {}; name another", output.name, name));

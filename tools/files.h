@@ -27,7 +27,7 @@ struct NamedFile {
 };
 struct CommandFiles {
   std::vector<NamedFile> inputs, outputs;
-  std::filesystem::path context;  // --load-cache; may be overwritten by --save-cache
+  std::filesystem::path context;  // the input of --load-cache; --save-cache and /save may overwrite it
 };
 // Standard input and output count as inputs.
 CommandFiles files_of(const CLI::App& command);

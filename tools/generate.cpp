@@ -196,11 +196,14 @@ std::vector<int32_t> line_tokens(const GenerateCommand& command, const Engine& e
   if (given != nullptr && !command.chat) line.fail("messages", "needs the chat template; add --chat");
   if (!command.chat)
     return prompt_tokens(context, *engine.tokenizer, line.need_string("prompt"), command.first_tokens);
-  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  const std::string& system = command.writing.system;
-  if (given == nullptr && !system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
-  if (given == nullptr) messages.push_back({{"role", "user"}, {"content", line.need_string("prompt")}});
-  if (given != nullptr) messages = parse_messages(given->dump(), line.file());
+  nlohmann::ordered_json messages =
+      given != nullptr ? parse_messages(given->dump(), line.file())
+                       : with_system({{{"role", "user"}, {"content", line.need_string("prompt")}}}, "");
+  if (!command.writing.system.empty()) {
+    if (has_system(messages))
+      line.fail("messages", "begin with a system message, and --system gives another; remove one");
+    messages = with_system(messages, command.writing.system);
+  }
   return engine.tokenizer->encode(engine.chat->render(messages, true), false);
 }
 

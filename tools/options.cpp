@@ -56,6 +56,19 @@ KvDTypes parse_kv_dtypes(std::string_view text) {
   return result;
 }
 
+// JSON, true, false or none in any case (Python writes False), or a text.
+nlohmann::ordered_json parse_variable(const std::string& value) {
+  std::string word = value;
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (word == "none") word = "null";
+  const bool known = word == "true" || word == "false" || word == "null";
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(known ? word : value, nullptr, false);
+  if (json.is_discarded() && (value.starts_with('[') || value.starts_with('{')))
+    throw UsageError(fmt::format(
+        "--template-var: \"{:.100}\" is not JSON; quote its texts with \", as in names=[\"a\"]", value));
+  return json.is_discarded() ? nlohmann::ordered_json(value) : json;
+}
+
 constexpr const char* kDevices = "auto|cpu|cuda|cuda:N";
 
 std::string check_device(const std::string& device) {
@@ -141,10 +154,7 @@ CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options) 
                          "\" is no NAME=VALUE; write it as in enable_thinking=false");
       if (ChatTemplate::sets(name))
         throw UsageError("--template-var: " + name + " is set by lariat; use another name");
-      const std::string value = valid_utf8(one.substr(at + 1));
-      nlohmann::ordered_json json = nlohmann::ordered_json::parse(value, nullptr, false);
-      options.open.template_variables[name] =
-          json.is_discarded() ? nlohmann::ordered_json(value) : std::move(json);
+      options.open.template_variables[name] = parse_variable(valid_utf8(one.substr(at + 1)));
     }
   };
   return command
@@ -235,6 +245,10 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   engine.options.progress = nullptr;
   progress.clear();
   print_warnings(engine.warnings, options.quiet);
+  if (!is_quantized(engine.model.weights.form.dtype))
+    warn_idle(options, {"--activations"},
+              "with floating-point weights; use --quantize q8 or a quantized model");
+  if (open.ranks == nullptr) warn_idle(options, {"--split"}, "in one process; start several with mpirun");
   if (!options.other_scalings && !engine.session_options.positions.stretch)
     warn_of_still_scale(options, *engine.session_options.rope);
   return engine;

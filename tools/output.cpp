@@ -33,6 +33,9 @@ constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
     {"`rope_original_ctx`", "--rope-original-ctx"},
     {"`rope_theta`", "--rope-theta"},
     {"`rope_config`", "--rope-config"},
+    {"`template_var`", "--template-var"},
+    {"`activations`", "--activations"},
+    {"`split`", "--split"},
 };
 
 }  // namespace

@@ -43,6 +43,7 @@ void tokenize_messages(const TokenizeCommand& command) {
                 ": no chat template in chat_template.jinja, tokenizer_config.json "
                 "or the GGUF key tokenizer.chat_template; use --text or --file");
   }
+  print_warnings(chat_template->warnings(), command.common.quiet);
   const auto messages =
       parse_messages(read_text(command.messages, kMaxMessagesBytes), input_name(command.messages));
   const std::string text = chat_template->render(messages, !command.no_generation_prompt);

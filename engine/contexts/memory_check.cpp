@@ -1,9 +1,11 @@
 #include "engine/contexts/memory_check.h"
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 #include "engine/runtime/ranks.h"
+#include "kernels/container.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
 #include "kernels/quant.h"
@@ -11,19 +13,27 @@
 namespace lariat {
 namespace {
 
+std::string gibibytes(double bytes) {
+  std::ostringstream out;
+  out.precision(3);
+  out << bytes / (1 << 30) << " GiB";
+  return out.str();
+}
+
+// "", or the reason why less is free than the host has.
+std::string of_container() {
+  const double allowed = container_limits().memory;
+  return allowed <= all_host_bytes() && std::isfinite(allowed)
+             ? " (the container allows " + gibibytes(allowed) + ")"
+             : "";
+}
+
 double cache_bytes(Session& session, int64_t length) {
   const KvPool& pool = session.pool();
   const Ranks* const ranks = pool.ranks();
   const int owners = ranks != nullptr && ranks->place().by_sequence ? ranks->place().ranks : 1;
   return static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position()) *
          static_cast<double>(length) / owners;
-}
-
-std::string gibibytes(double bytes) {
-  std::ostringstream out;
-  out.precision(3);
-  out << bytes / (1 << 30) << " GiB";
-  return out.str();
 }
 
 }  // namespace
@@ -41,8 +51,8 @@ void check_memory(std::span<Session* const> sessions, int64_t length, int64_t se
   const double have = free_host_bytes();
   if (wanted <= have) return;
   throw Error(what + (sessions.size() > 1 ? ": the KV caches would take " : ": the KV cache would take ") +
-              gibibytes(wanted) + " and " + gibibytes(have) +
-              " of memory are free; use a shorter length (`max_ctx`)" + (wide ? " or `kv_dtype` f16" : ""));
+              gibibytes(wanted) + " and " + gibibytes(have) + " of memory are free" + of_container() +
+              "; use a shorter length (`max_ctx`)" + (wide ? " or `kv_dtype` f16" : ""));
 }
 
 bool fits_memory(Session& session, int64_t length, int64_t sequences) {
@@ -63,7 +73,7 @@ void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requ
     const auto mapped = static_cast<double>(planned.bytes), all = all_host_bytes();
     if (mapped <= all) return;
     throw Error(spec.file.string() + ": the weights need " + gibibytes(mapped) + " and this machine has " +
-                gibibytes(all) + " of memory" + kSmaller);
+                gibibytes(all) + " of memory" + of_container() + kSmaller);
   }
   const bool table = planned.embed.m.dtype != spec.dtype && !spec.tie_word_embeddings;
   const double wanted = static_cast<double>(planned.bytes + (table ? stored_bytes(planned.embed.m) : 0));
@@ -71,7 +81,7 @@ void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requ
   if (wanted <= have) return;
   throw Error(spec.file.string() + ": weights in " +
               std::string(name_of(requested.value_or(planned.form).dtype)) + " need " + gibibytes(wanted) +
-              " and " + gibibytes(have) + " of memory are free" + kSmaller);
+              " and " + gibibytes(have) + " of memory are free" + of_container() + kSmaller);
 }
 
 int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted) {

@@ -14,17 +14,6 @@ Messages message(const char* role, const std::string& content) {
   return {{"role", role}, {"content", content}};
 }
 
-bool has_system(const Messages& messages) {
-  return !messages.empty() && messages.front().at("role") == "system";
-}
-
-Messages with_system(const Messages& messages, const std::string& text) {
-  Messages result = Messages::array();
-  if (!text.empty()) result.push_back(message("system", text));
-  for (size_t i = has_system(messages) ? 1 : 0; i < messages.size(); ++i) result.push_back(messages[i]);
-  return result;
-}
-
 // "" if the template refuses the messages.
 std::string attempt(const ChatTemplate& chat_template, const Messages& messages, bool prompt) {
   try {
@@ -45,6 +34,17 @@ std::vector<int32_t> marks_in(const Tokenizer& tokenizer, std::string_view text)
 }
 
 }  // namespace
+
+bool has_system(const Messages& messages) {
+  return !messages.empty() && messages.front().at("role") == "system";
+}
+
+Messages with_system(const Messages& messages, const std::string& text) {
+  Messages result = Messages::array();
+  if (!text.empty()) result.push_back(message("system", text));
+  for (size_t i = has_system(messages) ? 1 : 0; i < messages.size(); ++i) result.push_back(messages[i]);
+  return result;
+}
 
 Conversation::Conversation(Session& session, const Tokenizer& tokenizer, const ChatTemplate& chat_template)
     : session_(session),

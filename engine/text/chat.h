@@ -48,6 +48,10 @@ class Conversation {
   std::vector<int32_t> before_;  // tokens before the first message
 };
 
+// Whether the messages begin with a system message, and the same messages with this one ("": none).
+bool has_system(const nlohmann::ordered_json& messages);
+nlohmann::ordered_json with_system(const nlohmann::ordered_json& messages, const std::string& text);
+
 // The token after an assistant's message, which may differ from the configuration's end-of-text token.
 std::optional<int32_t> end_of_turn_id(const Tokenizer& tokenizer, const ChatTemplate& chat_template);
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "kernels/container.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/quant_matmul.h"
@@ -73,7 +74,9 @@ volatile float sum_sink;
 double measure_read_bandwidth(int threads) {
   constexpr size_t kBytes = size_t{1100}
                             << 20;  // far beyond any cache; no power of two: streams must not share a bank
-  void* data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* data = container_limits().free_memory < kBytes
+                   ? MAP_FAILED  // touching the pages would end the process
+                   : mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) throw Error("read bandwidth: no memory for the measurement; free 1.1 GiB");
   madvise(data, kBytes, MADV_HUGEPAGE);
   std::memset(data, 1, kBytes);  // untouched pages would all map to the zero page

@@ -5,13 +5,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "kernels/cpu/lay_out_rows.h"
 #include "kernels/cuda/make_cuda_backend.h"
 #include "kernels/error.h"
 #include "kernels/quant.h"
+#include "kernels/team.h"
 
 namespace lariat {
 namespace {
@@ -23,8 +23,6 @@ cuda::Start start_of_launches() {
   const char* text = std::getenv("LARIAT_PDL");
   return text != nullptr && std::string_view(text) == "0" ? cuda::Start::kInOrder : cuda::Start::kEarly;
 }
-
-int host_threads() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
 
 std::string gib(size_t bytes) {
   char text[32];
@@ -183,7 +181,7 @@ void CudaBackend::load_floats(const HostWeight& host, const Matrix& to) {
   for (int64_t r = 0; r < from.rows; r += panel) {
     const int64_t count = std::min(panel, from.rows - r);
     Matrix rows(made.data(), DType::kF32, count, from.cols);
-    host.read_row ? cpu::lay_out_rows(host, r, rows, host_threads()) : void(rows = from.row_range(r, count));
+    host.read_row ? cpu::lay_out_rows(host, r, rows, cores()) : void(rows = from.row_range(r, count));
     const Matrix staged(raw.data(), staged_as, count, from.cols);
     upload_matrix(staged, rows);
     convert(staged, DType::kF32, to.row_range(r, count));
@@ -197,7 +195,7 @@ void CudaBackend::load_quantized(const HostWeight& host, const Matrix& to) {
   for (int64_t tile = 0; tile < layout.tiles(); tile += panel) {
     const int64_t tiles = std::min(panel, layout.tiles() - tile), first = tile * kQuantRows;
     const Matrix some(staged.data(), to.form(), std::min(tiles * kQuantRows, to.rows - first), to.cols);
-    cpu::lay_out_rows(host, first, some, host_threads());
+    cpu::lay_out_rows(host, first, some, cores());
     upload(static_cast<char*>(to.data) + tile * layout.tile_bytes(), staged.data(),
            static_cast<size_t>(tiles * layout.tile_bytes()));
   }

@@ -59,6 +59,9 @@ class Config {
     json_["architectures"] = {family_.name};
     json_["model_type"] = family_.model_type;
     const StoredTensor* embed = file_.tensor("token_embd.weight");
+    if (file_.tensors.empty())
+      throw Error(file_.path.string() +
+                  ": a vocabulary without weights; give the model's file, or use tokenize");
     if (embed == nullptr || embed->shape.size() != 2)
       throw Error(
           file_.path.string() +

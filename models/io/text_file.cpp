@@ -82,6 +82,10 @@ std::string_view without_bom(std::string_view text, const std::string& name) {
 void refuse_lfs_pointer(std::string_view bytes, const std::string& name) {
   if (bytes.starts_with("version https://git-lfs"))
     throw Error(name + ": is a Git LFS pointer; run git lfs pull in its repository to get the file itself");
+  if (bytes.starts_with("../../blobs/"))
+    throw Error(name +
+                ": holds the name of a hub cache's blob instead of its bytes; copy the linked files "
+                "(cp -rL), or download the model again");
 }
 
 }  // namespace lariat

@@ -7,6 +7,7 @@
 #include "kernels/error.h"
 #include "models/io/json_fields.h"
 #include "models/io/json_file.h"
+#include "models/io/nearest_name.h"
 #include "models/text/jinja_tree.h"
 #include "models/text/tokenizer_settings.h"
 
@@ -72,6 +73,17 @@ const char* template_in_code(const ModelTexts& texts) {
   return known->chat_format == nullptr || format == known->chat_format ? known->chat_template : nullptr;
 }
 
+// The variables, functions and filters that a template names.
+std::vector<std::string> names_in(std::string_view source) {
+  std::vector<std::string> names;
+  bool member = false;
+  for (jinja::Token& token : jinja::tokenize(source)) {
+    if (token.kind == jinja::Token::Kind::kName && !member) names.push_back(token.text);
+    member = token.kind == jinja::Token::Kind::kSymbol && token.text == ".";
+  }
+  return names;
+}
+
 std::string where(const fs::path& file, size_t message) {
   return fmt::format("{}: message {}", file.string(), message + 1);
 }
@@ -82,15 +94,27 @@ std::optional<ChatTemplate> ChatTemplate::load(const ModelTexts& texts, const To
                                                const ordered_json& variables) {
   ordered_json all = tokenizer.special_tokens();
   all.update(variables);
+  const auto made = [&](std::string_view text, const fs::path& file) {
+    ChatTemplate parsed = parse(text, file, all);
+    const std::vector<std::string> names = names_in(text);
+    for (const auto& [name, value] : variables.items()) {
+      if (std::ranges::find(names, name) != names.end()) continue;
+      const std::string nearest = nearest_name(name, names);
+      parsed.warnings_.push_back(fmt::format("{}: reads no variable {}, so `template_var` {} has no effect{}",
+                                             file.string(), name, name,
+                                             nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+    }
+    return parsed;
+  };
   if (constexpr std::string_view kOwn = "chat_template.jinja"; texts.has(kOwn))
-    return parse(texts.read(kOwn, kMaxTemplateBytes), texts.file(kOwn), std::move(all));
+    return made(texts.read(kOwn, kMaxTemplateBytes), texts.file(kOwn));
   for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
     const std::string file = texts.file(name).string();
     if (const auto text = template_text(object_of(texts, name), file))
-      return parse(*text, file + ": chat_template", std::move(all));
+      return made(*text, file + ": chat_template");
   }
   if (const char* text = template_in_code(texts))
-    return parse(text, texts.path().string() + ": chat markup of the published code", std::move(all));
+    return made(text, texts.path().string() + ": chat markup of the published code");
   return std::nullopt;
 }
 

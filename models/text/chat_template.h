@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/text/tokenizer.h"
 
@@ -30,6 +31,9 @@ class ChatTemplate {
   static ChatTemplate parse(std::string_view source, const std::filesystem::path& file,
                             nlohmann::ordered_json variables);
 
+  // One for each loaded variable that the template never reads.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
   // True if a rendering sets the variable `name` itself.
   static bool sets(std::string_view name);
 
@@ -44,6 +48,7 @@ class ChatTemplate {
   std::shared_ptr<const jinja::Program> program_;
   std::string file_;
   nlohmann::ordered_json variables_;
+  std::vector<std::string> warnings_;
 };
 
 // Parses a JSON list of {"role": text, "content": text or list, …}. Throws Error.
