@@ -43,7 +43,8 @@ void limit_memory(ContainerLimits& limits, const fs::path& group, double allowed
   if (allowed == kNone) return;
   limits.memory = std::min(limits.memory, allowed);
   if (used == kNone) used = 0;
-  const double files = stat_in(group, prefix + "inactive_file", 0) + stat_in(group, prefix + "active_file", 0);
+  const double files =
+      stat_in(group, prefix + "inactive_file", 0) + stat_in(group, prefix + "active_file", 0);
   limits.free_memory = std::min(limits.free_memory, std::max(0.0, allowed - std::max(0.0, used - files)));
 }
 
@@ -52,10 +53,10 @@ void read_group(ContainerLimits& limits, const fs::path& group) {
   limit_cores(limits, value_in(group / "cpu.cfs_quota_us"), value_in(group / "cpu.cfs_period_us"));
   limit_memory(limits, group, std::min(value_in(group / "memory.max"), value_in(group / "memory.high")),
                value_in(group / "memory.current"), "");
-  limit_memory(limits, group,
-               std::min(value_in(group / "memory.limit_in_bytes"),
-                        stat_in(group, "hierarchical_memory_limit", kNone)),
-               value_in(group / "memory.usage_in_bytes"), "total_");
+  limit_memory(
+      limits, group,
+      std::min(value_in(group / "memory.limit_in_bytes"), stat_in(group, "hierarchical_memory_limit", kNone)),
+      value_in(group / "memory.usage_in_bytes"), "total_");
 }
 
 }  // namespace
@@ -63,8 +64,8 @@ void read_group(ContainerLimits& limits, const fs::path& group) {
 ContainerLimits container_limits(const fs::path& mounted, const fs::path& groups) {
   ContainerLimits limits;
   std::ifstream in(groups);
-  // "0::/PATH" in version 2, "3:cpu,cpuacct:/PATH" in version 1. PATH may be the host's, which a container does
-  // not see: missing groups limit nothing.
+  // "0::/PATH" in version 2, "3:cpu,cpuacct:/PATH" in version 1. PATH may be the host's, which a container
+  // does not see: missing groups limit nothing.
   std::string number, controllers, path;
   while (std::getline(in, number, ':') && std::getline(in, controllers, ':') && std::getline(in, path)) {
     std::istringstream names(controllers.empty() ? ".,unified" : controllers);

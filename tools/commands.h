@@ -1,7 +1,11 @@
 #pragma once
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 namespace lariat {
+
+// This program's version, what it was built with, and the instruction sets that it uses here.
+nlohmann::ordered_json build_json();
 
 // Each adds one subcommand, whose callback throws Error on failure.
 void add_generate_command(CLI::App& app);

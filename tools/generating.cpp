@@ -52,7 +52,9 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
   if (!most.empty()) length->default_str(most);
   command.add_option("--lookup", options.generate.lookup, "prompt lookup decoding: guesses per step; 0: off")
       ->check(CLI::Range(int64_t{0}, Lookup::kMostGuesses));
-  command.add_option("--draft", options.draft, "smaller model that makes the guesses")->type_name("DIR");
+  command
+      .add_option("--draft", options.draft, "smaller model that makes the guesses, up to --lookup per step")
+      ->type_name("DIR");
   command.add_option("--system", options.system, "system message");
   command.add_option("--stop", options.stop, "stop at this text (repeatable, not printed)")
       ->check(CLI::Validator(
@@ -72,6 +74,10 @@ void add_writing_options(CLI::App& command, WritingOptions& options, const std::
 std::unique_ptr<DraftModel> open_draft(WritingOptions& options, const CommonOptions& common,
                                        const Engine& engine) {
   if (options.draft.empty()) return nullptr;
+  if (options.generate.lookup == 0 && common.command->count("--lookup") > 0) {
+    warn_idle(common, {"--draft"}, "with --lookup 0");
+    return nullptr;
+  }
   if (engine.options.ranks != nullptr)
     throw UsageError("--draft: not supported on several processes; remove it");
   OpenOptions open;
@@ -88,6 +94,8 @@ std::unique_ptr<DraftModel> open_draft(WritingOptions& options, const CommonOpti
   }
   if (options.generate.lookup == 0) options.generate.lookup = Lookup::kMostGuesses;
   options.generate.draft = &draft->session;
+  if (draft->engine.model.weights.token_bytes >= engine.model.weights.token_bytes)
+    warn_idle(common, {"--draft"}, "with a draft as large as the model; use a smaller one");
   return draft;
 }
 

@@ -98,6 +98,13 @@ class HelpFormatter : public CLI::FormatterBase {
   }
 };
 
+std::string version_text() {
+  const auto build = build_json();
+  return fmt::format("lariat {}\nCUDA {}, MPI {}, processor path {}", build["version"].get<std::string>(),
+                     build["cuda"].get<std::string>(), build["mpi"].get<bool>() ? "yes" : "no",
+                     build["cpu"].get<std::string>());
+}
+
 // "--max-new-tokens N"
 std::string usage_heading(const CLI::Option& option) {
   return "--" + option.get_lnames().at(0) + " " + plain_type(option);
@@ -158,7 +165,7 @@ std::unique_ptr<CLI::App> make_app() {
   app->formatter(std::make_shared<HelpFormatter>());
   app->option_defaults()->always_capture_default();
   app->set_help_flag("-h,--help", "this text");
-  app->set_version_flag("-v,--version", "lariat " LARIAT_VERSION, "show the version");
+  app->set_version_flag("-v,--version", version_text, "show the version and what it was built with");
   // In the order of the help.
   add_generate_command(*app);
   add_chat_command(*app);

@@ -12,7 +12,10 @@
 
 #include "engine/eval/render/tables.h"
 #include "engine/runtime/kv_cache.h"
+#include "kernels/communicator.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/make_cuda_backend.h"
+#include "kernels/limits.h"
 #include "kernels/quant.h"
 #include "models/config.h"
 #include "models/io/json_fields.h"
@@ -208,6 +211,7 @@ OrderedJson inspect(const InspectArgs& args) {
   print_warnings(files.warnings, /*quiet=*/false);
   found["runs"] = reason.is_null();
   found["reason"] = reason;
+  found["build"] = build_json();
   return found;
 }
 
@@ -248,12 +252,20 @@ void print_inspection(OrderedJson found) {
   }
   for (const char* name :
        {"architecture", "family", "runs", "quantization", "parameters", "context", "rope", "layers", "hidden",
-        "heads", "kv_heads", "head_dim", "experts", "tokenizer", "chat_template", "memory"})
+        "heads", "kv_heads", "head_dim", "experts", "tokenizer", "chat_template", "memory", "build"})
     print_known(name, words_of(found[name]));
   if (rows.size() > 1) std::cout << "\n" << aligned_table(rows);
 }
 
 }  // namespace
+
+OrderedJson build_json() {
+  const std::string no_cuda = cuda_unavailable_reason();
+  return {{"version", LARIAT_VERSION},
+          {"cuda", no_cuda.empty() ? "yes" : "no (" + no_cuda + ")"},
+          {"mpi", has_mpi()},
+          {"cpu", cpu_path()}};
+}
 
 void add_inspect_command(CLI::App& app) {
   auto args = std::make_shared<InspectArgs>();

@@ -98,7 +98,8 @@ void warn_of_still_scale(const CommonOptions& options, const RopeScaling& rope) 
 
 void add_model_option(CLI::App& command, CommonOptions& options, bool required) {
   auto* option =
-      command.add_option("-m,--model", options.model, "Hugging Face checkpoint folder")->type_name("DIR");
+      command.add_option("-m,--model", options.model, "Hugging Face checkpoint folder or GGUF file")
+          ->type_name("DIR");
   if (required) option->required();
 }
 

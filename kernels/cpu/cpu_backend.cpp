@@ -13,6 +13,7 @@
 #include "kernels/cpu/lay_out_rows.h"
 #include "kernels/error.h"
 #include "kernels/integers.h"
+#include "kernels/limits.h"
 #include "kernels/parallel.h"
 
 namespace lariat {
@@ -31,13 +32,17 @@ std::string cpu_model() {
 
 }  // namespace
 
+std::string cpu_path() {
+  const int64_t best = hwy::SupportedTargets() & -hwy::SupportedTargets();
+  return std::string(hwy::TargetName(best)) + (cpu::has_avx512_bf16() ? " + bf16" : "") +
+         (cpu::has_amx_bf16() ? " + AMX" : "");
+}
+
 CpuBackend::CpuBackend(int threads) : threads_(threads > 0 ? threads : cores()) { start_team(threads_); }
 
 std::string CpuBackend::description() const {
   const std::string plural = threads_ == 1 ? " thread, " : " threads, ";
-  const int64_t best = hwy::SupportedTargets() & -hwy::SupportedTargets();
-  return cpu_model() + ", " + std::to_string(threads_) + plural + hwy::TargetName(best) +
-         (cpu::has_avx512_bf16() ? " + bf16" : "") + (cpu::has_amx_bf16() ? " + AMX" : "");
+  return cpu_model() + ", " + std::to_string(threads_) + plural + cpu_path();
 }
 
 Traits CpuBackend::traits() const { return {.copies_bf16 = cpu::has_amx_bf16()}; }

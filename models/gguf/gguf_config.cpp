@@ -171,6 +171,7 @@ class Config {
                  type == "longrope"
                      ? "tensor 'rope_factors_long.weight' is missing; use another conversion of the model"
                      : "expected none, linear, yarn or longrope");
+    if (type == "yarn") type = without_ramp() ? "linear" : type;
     if (factor == 1.0 || factor == 0.0) type = "none";
     if (!divisors.empty()) {
       if (type != "none")
@@ -203,6 +204,20 @@ class Config {
             {"low_freq_factor", kLow},
             {"high_freq_factor", kHigh},
             {"original_max_position_embeddings", 8192}};
+  }
+
+  // llama.cpp's weight of yarn's ramp; negative: 1. At 0 it divides every frequency and changes no
+  // temperature.
+  bool without_ramp() const {
+    const std::string name = key("rope.scaling.yarn_ext_factor");
+    const double weight = file_.number(name).value_or(1.0);
+    if (weight < 0.0 || weight == 1.0) return false;
+    const bool plain = number("rope.scaling.yarn_attn_factor", 1.0) == 1.0 &&
+                       number("rope.scaling.yarn_log_multiplier", 0.0) == 0.0;
+    if (weight != 0.0 || !plain)
+      file_.fail(name, fmt::format("{} is not supported{}; use another model", weight,
+                                   weight == 0.0 ? " with a temperature" : ""));
+    return true;
   }
 
   void yarn(Json& scaling, std::optional<int64_t> length) {

@@ -171,6 +171,7 @@ void read_bpe(const GgufFile& file, const Vocabulary& v, tok::Pipeline& pipeline
           kTokens,
           fmt::format("the token '{:.60}' is listed twice; use another conversion of the model", token));
   }
+  if (!file.has(kMerges)) file.fail(kMerges, "is missing; use another conversion of the model");
   const std::vector<std::string_view> merges = file.strings(kMerges);
   spec.merges.reserve(merges.size());
   for (size_t i = 0; i < merges.size(); ++i) {

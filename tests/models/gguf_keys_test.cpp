@@ -71,6 +71,12 @@ TEST_F(GgufKeys, UnsupportedKeysAreRefused) {
          b.set("llama.rope.scaling.attn_factor", 2.0F);
        }},
       {"llama.rope.scaling.yarn_ext_factor", set("llama.rope.scaling.yarn_ext_factor", 0.5F)},
+      {"llama.rope.scaling.yarn_ext_factor",
+       [](Builder& b) {
+         b.set("llama.rope.scaling.type", "yarn").set("llama.rope.scaling.factor", 4.0F);
+         b.set("llama.rope.scaling.original_context_length", 64U);
+         b.set("llama.rope.scaling.yarn_ext_factor", 0.0F).set("llama.rope.scaling.yarn_attn_factor", 2.0F);
+       }},
       {"llama.rope.scaling.type", set("llama.rope.scaling.type", "longrope")},
       {"llama.rope.scaling.type", set("llama.rope.scaling.type", "other")},
       {"qwen2.rope.scaling.factor", set("qwen2.rope.scaling.factor", 0.5F), "qwen2"},
@@ -89,6 +95,18 @@ TEST_F(GgufKeys, UnsupportedKeysAreRefused) {
   const std::string none =
       replaced_text(small_gguf("qwen2").bytes(), key, "attention.layer_norm_rms_epsiloo");
   EXPECT_TRUE(names(error_of([&] { config_of(none); }), "qwen2." + key));
+}
+
+// llama.cpp: 0 removes the ramp and the temperature, a negative weight means 1.
+TEST_F(GgufKeys, YarnWithoutItsRampIsLinear) {
+  const auto scaling = [&](float weight) {
+    Builder b = small_gguf("llama");
+    b.set("llama.rope.scaling.type", "yarn").set("llama.rope.scaling.factor", 4.0F);
+    b.set("llama.rope.scaling.original_context_length", 64U);
+    return config_of(b.set("llama.rope.scaling.yarn_ext_factor", weight).bytes()).rope().type;
+  };
+  EXPECT_EQ(scaling(0.0F), RopeType::kLinear);
+  for (const float weight : {1.0F, -1.0F}) EXPECT_EQ(scaling(weight), RopeType::kYarn);
 }
 
 TEST_F(GgufKeys, UnknownKeysAreWarnedAbout) {
@@ -228,6 +246,9 @@ TEST_F(GgufKeys, ErrorsNameTheFilesKeys) {
                              .set("tokenizer.ggml.tokens", Texts{"a", "b"})
                              .set("tokenizer.ggml.merges", Texts{"a b"});
   EXPECT_TRUE(names(error(merges.bytes()), "m.gguf | tokenizer.ggml.merges[0] | ab"));
+  const Builder no_merges =
+      with("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.tokens", Texts{"a", "b"});
+  EXPECT_TRUE(names(error(no_merges.bytes()), "m.gguf | tokenizer.ggml.merges"));
   put("mmproj-m.gguf", with("general.type", "mmproj").bytes());
   EXPECT_TRUE(holds(error_of([&] { open_files(dir_); }), (dir_ / "m.gguf").string()));
 }

@@ -153,11 +153,12 @@ TEST_F(Safetensors, DtypesHaveTheBytesOfTheirNames) {
 }
 
 TEST_F(Safetensors, AnIndexNamesFilesInItsFolder) {
-  EXPECT_EQ(parse_safetensors_index(R"({"weight_map": {"a": "x", "b": "..x", "c": "x"}})", "index"),
-            (std::set<std::string>{"..x", "x"}));
+  EXPECT_EQ(parse_safetensors_index(R"({"weight_map": {"a": "x", "b": "..x", "c": "b/x"}})", "index"),
+            (std::set<std::string>{"..x", "b/x", "x"}));
   for (const char* bad :
        {"[]", "{}", R"({"weight_map": []})", R"({"weight_map": {"a": 1}})", R"({"weight_map": {"a": ""}})",
-        R"({"weight_map": {"a": "."}})", R"({"weight_map": {"a": ".."}})", R"({"weight_map": {"a": "b/x"}})",
+        R"({"weight_map": {"a": "."}})", R"({"weight_map": {"a": ".."}})", R"({"weight_map": {"a": "../x"}})",
+        R"({"weight_map": {"a": "b/../../x"}})", R"({"weight_map": {"a": "b/"}})",
         R"({"weight_map": {"a": "/x"}})", R"({"weight_map": {"a": "x\u0000"}})"})
     EXPECT_EQ(error_of([&] { parse_safetensors_index(bad, "index"); }).rfind("index: ", 0), 0U) << bad;
 }
