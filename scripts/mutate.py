@@ -38,7 +38,7 @@ COPY = ROOT / "build-mutate"
 BUILD = COPY / "build"
 EXPLAINED = ROOT / "tests/mutants.tsv"
 METHODS = [("engine_test", "*Method*:*Position*:FarFrequencies*:Holes*")]
-RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Placed*:LongRope*:Latent*:Contin*:Context*:Expected*:*Away*:"
+RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Placed*:Latent*:Contin*:Context*:*Away*:"
                       "Joining*:*JoinedLayer0*:Own*:*GoldenCheckpoint*:*LayerTrace*:Saturat*:*PrefillBits*:*LongDynamic*:*Ahead*:"
                       "*Lookup*")]  # fmt: skip
 # Test programs of each file, and the covering suites.

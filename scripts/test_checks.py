@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import check_filters as reader
+
 ROOT = Path(__file__).resolve().parent.parent
 problems, planted = [], 0
 
@@ -223,6 +225,34 @@ def check_skips(copy):
     ])  # fmt: skip
 
 
+def check_filters(copy):
+    """Uses stub programs that list one test per pattern, named after it."""
+    copy_of(copy, "scripts", ".ci", "*CMakeLists.txt", "CONTRIBUTING.md")
+    names = {}
+    for _, programs, filter_ in reader.filters(copy):
+        include, exclude = reader.split(filter_)
+        made = include + [pattern if include == ["*"] else include[0].replace("*", "") + pattern for pattern in exclude]
+        made = [pattern if "." in pattern else re.sub(r"\*([^*]*)$", r"y.z\1", pattern) for pattern in made]
+        for program_ in programs:
+            names.setdefault(program_, []).extend(made)
+    for name, tests in names.items():
+        lines = [f"{suite}.\n  {test}" for suite, _, test in (re.sub(r"[*?]", "1", test).partition(".") for test in tests)]
+        program(copy / "build" / name, "#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+    empty, silent = "matches no test of ", "ctest with a filter and without --no-tests=error"
+    check_each(["scripts/check_filters.py"], copy, [
+        (".ci/run", lambda text: text.replace(" Fork.OfALong*", " Fork.OfALing*"), ".ci/run: 'Fork.OfALing*' " + empty),
+        (".ci/run", lambda text: text.replace(":Team*:-*SplitDoes", ":Teams*:-*SplitDont"), ".ci/run: 'Teams*' " + empty, "*SplitDont"),
+        (".ci/run", lambda text: re.sub(r'^.*="[^"$]*\*.*|.*gtest_filter=.*', "", text, flags=re.M), "no pattern"),
+        (".ci/run", lambda text: text.replace("sizes$' --no-tests=error", "sizes$'"), ".ci/run:", silent),
+        ("scripts/new.sh", "ctest --test-dir build -R Rope\n", "scripts/new.sh:1", silent),
+        ("scripts/test.sh", lambda text: text.replace("--no-tests=error ", ""), "scripts/test.sh:", silent),
+        ("scripts/mutate.py", lambda text: text.replace('"Verdict*:', '"Verdict*:LongRope*:'), "'LongRope*' " + empty + "engine_test"),
+        ("tests/CMakeLists.txt", lambda text: text.replace("*Perplexity*", "*Perplexed*"), "'*Perplexed*' " + empty + "engine_test"),
+        ("tests/simt/CMakeLists.txt", lambda text: text.replace('"CudaPtx.*"', '"CudaPtxs.*"'), "'CudaPtxs.*' " + empty + "simt_test"),
+        ("CONTRIBUTING.md", "`build/engine_test --gtest_filter='Gone.*'`\n", "CONTRIBUTING.md: 'Gone.*' " + empty),
+    ])  # fmt: skip
+
+
 def check_cuda12(copy):
     """Uses stub headers, as the packages are not always available; the compiler checks the real ones."""
     copy_of(copy, "scripts")
@@ -313,8 +343,8 @@ def check_protections(copy):
     ])  # fmt: skip
 
 
-CHECKS = [check_layers, check_lengths, check_words, check_format, check_reading, check_skips, check_cuda12, check_tidy,
-          kernel_ledger, check_protections]
+CHECKS = [check_layers, check_lengths, check_words, check_format, check_reading, check_skips, check_filters, check_cuda12,
+          check_tidy, kernel_ledger, check_protections]
 
 
 def main():
