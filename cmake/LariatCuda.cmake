@@ -57,8 +57,9 @@ function(lariat_add_cuda target)
   add_library(lariat_cuda OBJECT ${CUDA_KERNELS} ${CMAKE_SOURCE_DIR}/kernels/cuda/blas.cpp
                                  ${CMAKE_SOURCE_DIR}/kernels/cuda/cuda_backend.cpp
                                  ${CMAKE_SOURCE_DIR}/kernels/cuda/launch_queue.cpp)
-  target_compile_options(lariat_cuda PRIVATE
-    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror>")
+  target_compile_options(lariat_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LARIAT_WERROR}>>:-Werror=all-warnings>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra$<$<BOOL:${LARIAT_WERROR}>:,-Werror>>")
   # Uses only the headers of cuBLAS: blas.cpp loads the library, and lariat starts without CUDA libraries.
   target_link_libraries(lariat_cuda PRIVATE lariat_options CUDA::cudart_static)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:lariat_cuda>)

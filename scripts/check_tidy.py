@@ -28,7 +28,7 @@ VECTORS = "--extra-arg=-DHWY_COMPILE_ONLY_STATIC"
 def units():
     """-> {unit as passed to clang-tidy: [names of its files]}"""
     subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLARIAT_UNITY=ON",
-                    "-DLARIAT_CUDA=OFF", "-DCMAKE_CXX_COMPILER_LAUNCHER="], stdout=subprocess.DEVNULL, check=True)
+                    "-DLARIAT_CUDA=OFF", "-DLARIAT_WERROR=ON", "-DCMAKE_CXX_COMPILER_LAUNCHER="], stdout=subprocess.DEVNULL, check=True)
     found = {}
     for command in json.loads((BUILD / "compile_commands.json").read_text()):
         unit = Path(command["file"])
