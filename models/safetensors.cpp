@@ -141,7 +141,8 @@ void add_file(const std::filesystem::path& file, Tensors& tensors) {
   const std::string first = found.begin()->filename().string();
   what += fmt::format(", only {} ({})", first, counted(found.size(), "safetensors file"));
   if (first.starts_with("consolidated"))
-    throw Error(what + ": Mistral's own tensor names are not supported; download the model's other weights");
+    throw Error(what +
+                ": tensor names of the original release are not supported; download the converted weights");
   throw Error(what + (first.find("-of-") != first.npos ? "; download the index of these parts, too"
                                                        : "; if it is the whole model, rename it"));
 }

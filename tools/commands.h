@@ -4,7 +4,7 @@
 
 namespace lariat {
 
-// This program's version, what it was built with, and the instruction sets that it uses here.
+// Version, features and processor path of this program.
 nlohmann::ordered_json build_json();
 
 // Each adds one subcommand, whose callback throws Error on failure.

@@ -28,7 +28,7 @@ bool is_of_model(const fs::path& file, const std::vector<fs::path>& model) {
   return std::ranges::any_of(model, [&](const fs::path& one) { return same_file(file, one); });
 }
 
-// Adds the symbolic links to pictures: a new picture replaces what a link names.
+// Adds the symbolic links to pictures: a new picture replaces the target of a link.
 void add_links(const fs::path& folder, std::vector<NamedFile>& outputs) {
   std::error_code ec;
   for (fs::directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec))

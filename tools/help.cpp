@@ -165,7 +165,7 @@ std::unique_ptr<CLI::App> make_app() {
   app->formatter(std::make_shared<HelpFormatter>());
   app->option_defaults()->always_capture_default();
   app->set_help_flag("-h,--help", "this text");
-  app->set_version_flag("-v,--version", version_text, "show the version and what it was built with");
+  app->set_version_flag("-v,--version", version_text, "show version and build features");
   // In the order of the help.
   add_generate_command(*app);
   add_chat_command(*app);
