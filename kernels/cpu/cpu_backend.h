@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/draw.h"
 #include "kernels/cpu/rope_angles.h"
 
 namespace lariat {
@@ -98,6 +99,8 @@ class CpuBackend final : public Backend {
   Buffer gathered_;             // rows and outputs of a block
   Buffer up_;                   // second product of a gated unit
   Buffer rest_;                 // second part of x and its products
+
+  std::vector<std::vector<cpu::Candidate>> candidates_;  // tokens that a draw sorts, per thread
 };
 
 }  // namespace lariat

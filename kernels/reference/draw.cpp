@@ -76,8 +76,8 @@ void ReferenceBackend::draw(const Matrix& logits, std::span<const Sampling> how,
   drawn_.clear();
   for (int64_t t = 0; t < logits.rows; ++t) {
     const auto row = static_cast<size_t>(t);
-    drawn_.push_back(uniforms.empty() ? draw_row(logits, t, {}, 0)
-                                      : draw_row(logits, t, how[row], uniforms[row]));
+    drawn_.push_back(how.empty() || uniforms.empty() ? draw_row(logits, t, {}, 0)
+                                                     : draw_row(logits, t, how[row], uniforms[row]));
   }
 }
 
