@@ -296,6 +296,28 @@ void RopeTable(benchmark::State& state) {
 }
 BENCHMARK(RopeTable)->Arg(1)->Arg(512);
 
+// Draws one token per row of `cols` logits, with the spread of a language model's.
+void Draw(benchmark::State& state) {
+  struct {
+    const char* name;
+    Sampling how;
+  } const kinds[] = {{"top-p 0.95", {0.8F, 0, 0.95F}}, {"top-k 40", {0.8F, 40}}, {"temperature", {0.8F}}};
+  CpuBackend cpu(static_cast<int>(state.range(0)));
+  const int64_t rows = state.range(1), cols = state.range(2);
+  const auto& kind = kinds[static_cast<size_t>(state.range(3))];
+  const Tensor x(cpu, Rng(3).normals(rows * cols, 3.0F), rows, cols);
+  const std::vector<Sampling> how(static_cast<size_t>(rows), kind.how);
+  std::vector<double> uniforms(how.size());
+  Rng rng(4);
+  for (auto _ : state) {
+    for (double& u : uniforms) u = rng.uniform();
+    cpu.draw(x.view(), how, uniforms);
+  }
+  state.SetLabel(kind.name);
+  state.SetItemsProcessed(state.iterations() * rows * cols);
+}
+BENCHMARK(Draw)->ArgsProduct({{1, 2}, {1, 8}, {32000, 151936, 262144}, {0, 1, 2}})->UseRealTime();
+
 // Peak memory read, for comparison.
 void ReadMemory(benchmark::State& state) {
   CpuBackend cpu(static_cast<int>(state.range(0)));

@@ -57,6 +57,17 @@ inline std::vector<DrawCase> draw_cases() {
   cases.push_back({20000, {0.7F, 0, 0.25F, 1.0F}, LogitFill::kEqual, 1});
   cases.push_back({9000, {1.0F, 4500}, LogitFill::kNeighbours, 3});
   cases.push_back({9000, {1.0F, 4501, 0.999F}, LogitFill::kNeighbours, 1});
+  // Vocabularies around a task's 2^14 columns; one vector and less than one more; cuts at their limits.
+  for (int64_t cols : {4, 7, 16, 17, 16383, 16385, 40001}) {
+    for (const Sampling& how :
+         {Sampling{1.0F, 0, 0.0F}, Sampling{0.8F, 0, 1e-6F}, Sampling{3.0F, 0, 0.999999F},
+          Sampling{1.0F, 1, 0.95F}, Sampling{40.0F, 0, 0.95F}, Sampling{0.9F, 0, 1.0F, 1.0F},
+          Sampling{2.0F, 0, 1.0F, 1e-20F}, Sampling{1.0F, 1 << 30, 0.9F, 0.2F}}) {
+      cases.push_back({cols, how, LogitFill::kCoarse, 3});
+      cases.push_back({cols, how, LogitFill::kHoles, 3, 1});
+    }
+  }
+  cases.push_back({16400, {1e-39F, 9000, 0.95F, 0.5F}, LogitFill::kNeighbours, 3});
   cases.push_back({131072, plain, LogitFill::kNormal, 1});
   cases.push_back({131072, {0.8F, 1000, 0.95F, 0.001F}, LogitFill::kNormal, 1});
   return cases;
@@ -142,6 +153,18 @@ inline void check_draw_oddities(Backend& backend) {
     EXPECT_EQ(one({1, inf, nan, inf}, how), -2);
     EXPECT_EQ(one({nan, 4, -inf}, how), 1);
     EXPECT_EQ(one({100, 100 + 90, nan}, how), 1);
+  }
+  // Without samplings or without uniforms, every row takes its largest logit.
+  const std::vector<float> rows = {1, 3, 2, 9, 9, -inf, nan, -inf, nan};
+  const Tensor logits(backend, rows, 3, 3);
+  const std::vector<Sampling> samplings(3, {5.0F, 0, 0.99F});
+  const std::vector<double> uniforms = {0.999, 0.999, 0.999};
+  for (const bool given : {false, true}) {
+    std::vector<int32_t> ids(3, -77);
+    backend.draw(logits.view(), given ? std::span(samplings) : std::span<const Sampling>(),
+                 given ? std::span<const double>() : std::span(uniforms));
+    backend.read_drawn(ids);
+    EXPECT_EQ(ids, (std::vector<int32_t>{1, 0, -2})) << given;
   }
   EXPECT_EQ(one({nan, 1, 2, nan, 2}, {}), 2);
   EXPECT_EQ(one({-0.0F, 0.0F}, {}), 0);
