@@ -90,11 +90,11 @@ bool Scheduler::fits(const Text& text) const {
 }
 
 void Scheduler::start(Text& text) {
-  text.started = true;
   if (text.start == Stopwatch::time_point()) text.start = Stopwatch::now();
   if (!text.request.sequence) text.request.sequence = &text.own.emplace(new_sequence(text));
   text.expected = text.request.sequence->expected();
   text.request.sequence->expect_tokens(text.prompt_tokens);  // RoPE frequencies of the whole prompt
+  text.started = true;
 }
 
 // Up to `most` missing tokens of the prompt. A restarted text then decodes the tokens that it had drawn, in
@@ -114,21 +114,25 @@ Prompt Scheduler::next_piece(Text& text, int64_t most) {
   return {.sequence = &sequence, .tokens = piece(n), .logits_from = 0, .decode = true};
 }
 
+// Pieces of up to one chunk in all. A pass that prompts share is filled; a piece with its own pass is whole,
+// as if its prompt were alone.
 Scheduler::Parts Scheduler::next_pieces() {
   const int64_t chunk = session_.options().prefill_chunk;
-  int64_t left = chunk > 0 ? chunk : std::numeric_limits<int64_t>::max();
+  const int64_t most = chunk > 0 ? chunk : std::numeric_limits<int64_t>::max();
+  int64_t left = most;
   Parts parts;
   for (Text& text : waiting_) {
     if (left == 0 || running_.size() + parts.size() >= at_once_) break;
     const bool alone = running_.empty() && parts.empty();  // waiting would free no page
     if (!alone && !fits(text)) break;
     Prompt prompt;
-    text.attempt([&] { prompt = next_piece(text, left); });
+    text.attempt([&] { prompt = next_piece(text, running_.empty() ? left : most); });
     if (text.ended) continue;
-    if (prompt.decode && !parts.empty()) break;
+    const auto n = std::ssize(prompt.tokens);
+    if (!parts.empty() && (prompt.decode || n > left)) break;
     parts.push_back({&text, prompt});
     if (prompt.decode) break;
-    left -= std::ssize(prompt.tokens);
+    left -= n;
   }
   return parts;
 }
