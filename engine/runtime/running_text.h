@@ -39,8 +39,8 @@ struct RunningText {
   void fail(std::exception_ptr error) { result.error = std::move(error), ended = true; }
 
   Request request;
-  int64_t id;
-  std::optional<Sequence> own{};  // if the request has no sequence
+  int64_t id, last_neighbour = 0;  // latest request that was there when this one started
+  std::optional<Sequence> own{};   // if the request has no sequence
   int64_t prompt_tokens, expected = 0, wanted;
   int64_t logits_from;  // first token of the prompt whose logits are still wanted
   Sampler sampler;

@@ -94,6 +94,7 @@ void Scheduler::start(Text& text) {
   if (!text.request.sequence) text.request.sequence = &text.own.emplace(new_sequence(text));
   text.expected = text.request.sequence->expected();
   text.request.sequence->expect_tokens(text.prompt_tokens);  // RoPE frequencies of the whole prompt
+  text.last_neighbour = last_id_;
   text.started = true;
 }
 
@@ -114,8 +115,8 @@ Prompt Scheduler::next_piece(Text& text, int64_t most) {
   return {.sequence = &sequence, .tokens = piece(n), .logits_from = 0, .decode = true};
 }
 
-// Pieces of up to one chunk in all. A pass that prompts share is filled; a piece with its own pass is whole,
-// as if its prompt were alone.
+// Pieces of up to one chunk in all. A pass that prompts share is filled, except by later arrivals; a piece
+// with its own pass is whole, as if its prompt were alone.
 Scheduler::Parts Scheduler::next_pieces() {
   const int64_t chunk = session_.options().prefill_chunk;
   const int64_t most = chunk > 0 ? chunk : std::numeric_limits<int64_t>::max();
@@ -123,16 +124,18 @@ Scheduler::Parts Scheduler::next_pieces() {
   Parts parts;
   for (Text& text : waiting_) {
     if (left == 0 || running_.size() + parts.size() >= at_once_) break;
+    if (running_.empty() && !parts.empty() && text.id > parts.front().text->last_neighbour) break;
     const bool alone = running_.empty() && parts.empty();  // waiting would free no page
     if (!alone && !fits(text)) break;
+    const int64_t missing = std::ssize(text.request.tokens) - text.request.held();
+    if (!running_.empty() && !parts.empty() && std::min(missing, most) > left) break;
     Prompt prompt;
     text.attempt([&] { prompt = next_piece(text, running_.empty() ? left : most); });
     if (text.ended) continue;
-    const auto n = std::ssize(prompt.tokens);
-    if (!parts.empty() && (prompt.decode || n > left)) break;
+    if (prompt.decode && !parts.empty()) break;
     parts.push_back({&text, prompt});
     if (prompt.decode) break;
-    left -= n;
+    left -= std::ssize(prompt.tokens);
   }
   return parts;
 }

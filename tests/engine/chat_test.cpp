@@ -43,6 +43,7 @@ class ChatTest : public FolderTest {
   const ChatTemplate& use(const char* text) { return template_.emplace(chat_template(text)); }
   Conversation& begin(const char* text = kPlain) {
     use(text);
+    conversation_.reset();  // before its session
     session_.emplace(model_, backend_, session_options_);
     return conversation_.emplace(*session_, tokenizer_, *template_);
   }

@@ -112,7 +112,9 @@ TEST_F(SchedulerTest, OneRequestsErrorIsItsOwn) {
       const bool survives = !result.error && result.stop_reason == StopReason::kLength;
       EXPECT_LE(result.tokens.size(), whole.size());
       EXPECT_TRUE(std::equal(result.tokens.begin(), result.tokens.end(), whole.begin())) << i;
-      if (survives) EXPECT_EQ(result.tokens, whole) << i;
+      if (survives) {
+        EXPECT_EQ(result.tokens, whole) << i;
+      }
       if (fault == 6) throw std::runtime_error("end");
     };
     return made;
@@ -141,7 +143,7 @@ TEST_F(SchedulerTest, OneRequestsErrorIsItsOwn) {
 // Up to 15 texts of up to 2 pages each, in 6 pages.
 TEST_F(SchedulerTest, WithFewPagesTheYoungestRestarts) {
   for (const char* scaling : {"yarn", "dynamic-yarn"}) {
-    SessionOptions options = scaled_session(model, scaling);
+    SessionOptions options = scaled_session(model, scaling, 4);
     options.prefill_chunk = 64;
     Session ample(model, backend, options);
     const auto expected = alone(ample, 270);
@@ -200,10 +202,11 @@ TEST_F(SchedulerTest, TokensComeBetweenChunks) {
     scheduler.add(std::move(one));
   }
   int64_t before = 0;
-  scheduler.step([&](int64_t done) { EXPECT_EQ(before = done, 64); });
+  scheduler.step([&](int64_t done) { before = done; });
+  EXPECT_EQ(before, 64);
   EXPECT_EQ(order, std::vector<size_t>{0}) << "the first token, before the second prompt ends";
   for (int step = 1; step < 5; ++step) {
-    scheduler.step([&](int64_t done) { EXPECT_EQ(done - std::exchange(before, done), 64); });
+    scheduler.step([&](int64_t done) { EXPECT_LE(done - std::exchange(before, done), 64); });
     EXPECT_EQ(std::ranges::count(order, 0U), step + 1);
   }
   EXPECT_EQ(std::ranges::count(order, 7U), 1);
