@@ -66,9 +66,10 @@ for _ in 1 2 3 4 5 6; do seq 500; done > "$work/tokens"
 run 0 "ulimit -f 12000" logits -m "$demo" --tokens-file "$work/tokens" --out "$work/logits" --quiet
 fails "a callback" 0 "$work/logits"
 
-# Ctrl-C on rank 0 alone, and at mpirun.
+# Ctrl-C on rank 0 alone, and at mpirun, in a run that does not end before the signal on any machine.
+for _ in 1 2 3 4 5 6 7 8; do cat "$work/tokens"; done > "$work/many"
 for target in rank mpirun; do
-  "${mpirun[@]}" $ranks "$lariat" logits -m "$demo" --tokens-file "$work/tokens" --decode-from 1 --out "$work/logits" --quiet \
+  "${mpirun[@]}" $ranks "$lariat" logits -m "$demo" --tokens-file "$work/many" --decode-from 1 --out "$work/logits" --quiet \
     > "$work/out" 2> "$work/err" &
   run=$!
   sleep 2
