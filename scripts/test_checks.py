@@ -152,7 +152,7 @@ def check_lengths(copy):
         write(copy / "folder" / name, text)
     left = int(re.search(r"^SPINE_LIMIT = (\d+)", (copy / "scripts/check_lengths.py").read_text(), re.M)[1])
     for name in ("kernels/step.h", "models/rope.cpp", "models/decoder.h", "models/layer.h", "engine/runtime/kv_cache.cpp",
-                 "engine/runtime/scheduler.h", "engine/runtime/session.h", "engine/runtime/session_x.cpp"):
+                 "engine/runtime/scheduler.h", "engine/runtime/session.h", "engine/runtime/session_x.cpp", "models/spec.h"):
         write(copy / name, file(min(400, left)))
         left -= min(400, left)
     track(copy)

@@ -78,7 +78,7 @@ void KvCache::reserve(int64_t positions) {
       pages_.push_back(pool_->allocate(std::ssize(pages_)));
       table_.push_back(pages_.back()->data());
     }
-  } catch (const Error& e) {
+  } catch (const CacheFull& e) {
     throw CacheFull(fmt::format("KV cache: no memory for {} ({} MiB; {} MiB in use): {}",
                                 counted(positions, "position"), wanted * pool_->geometry().page_bytes >> 20,
                                 pool_->bytes() >> 20, e.what()));

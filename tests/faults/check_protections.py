@@ -42,7 +42,7 @@ PROTECTIONS = {
                     "Signals.AKilledSweep*"),
     "threads": ("kernels/cpu/cpu_backend.cpp", "{ start_team(threads_); }",
                 "{ if (threads_ > 100000) start_team(threads_); }", "OutOfMemory.OfThreads*"),
-    "cache": ("engine/runtime/kv_cache.cpp", "} catch (const Error& e) {", "} catch (const std::bad_cast& e) {",
+    "cache": ("engine/runtime/kv_cache.cpp", "} catch (const CacheFull& e) {", "} catch (const std::bad_cast& e) {",
               "OutOfMemory.OfAGrowingCache"),
     "memory": ("tools/main.cpp", "  } catch (const std::bad_alloc&) {\n"
                "    return fail(\"out of memory; use a shorter --ctx or a smaller model\", 1);\n"
