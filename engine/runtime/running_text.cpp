@@ -75,12 +75,13 @@ bool RunningText::cached() const {
 }
 
 void RunningText::suspend() {
+  const int64_t before = request.prefix != nullptr ? request.prefix->length() : 0;
+  if (request.sequence->length() > before) ++result.restarts;
   draft.reset();
   guesses.clear();
   own.reset();
   request.sequence = nullptr;
   started = false;
-  ++result.restarts;
 }
 
 void RunningText::end(StopReason reason) {

@@ -96,6 +96,7 @@ void Scheduler::start(Text& text) {
   text.request.sequence->expect_tokens(text.prompt_tokens);  // RoPE frequencies of the whole prompt
   text.last_neighbour = last_id_;
   text.started = true;
+  session_.reserve(*text.request.sequence, text.prompt_tokens);  // rather than fail after most of a prefill
 }
 
 // Up to `most` missing tokens of the prompt. A restarted text then decodes the tokens that it had drawn, in
@@ -130,13 +131,19 @@ Scheduler::Parts Scheduler::next_pieces() {
     const int64_t missing = std::ssize(text.request.tokens) - text.request.held();
     if (!running_.empty() && !parts.empty() && std::min(missing, most) > left) break;
     Prompt prompt;
-    text.attempt([&] { prompt = next_piece(text, running_.empty() ? left : most); });
-    if (text.ended) continue;
+    try {
+      prompt = next_piece(text, running_.empty() ? left : most);
+    } catch (...) {
+      if (is_cache_full(std::current_exception()) && suspend_youngest()) break;
+      text.fail(std::current_exception());
+      break;  // the next step has its pages
+    }
     if (prompt.decode && !parts.empty()) break;
     parts.push_back({&text, prompt});
     if (prompt.decode) break;
     left -= std::ssize(prompt.tokens);
   }
+  std::erase_if(parts, [](const Part& part) { return !part.text->started; });
   return parts;
 }
 
@@ -149,7 +156,7 @@ void Scheduler::prefill() {
   } else {
     for (const Part& part : parts) {
       Parts one{part};
-      if (part.text->started) prefill(one);
+      if (part.text->started && !part.text->ended) prefill(one);
     }
   }
   for (auto text = waiting_.begin(); text != waiting_.end();) {

@@ -82,6 +82,8 @@ class Session {
   // mrope, stretch: see SequencePositions. Throws Error when out of memory.
   void restore(Sequence& sequence, KvCache::Contents contents, std::span<const int32_t> mrope,
                double stretch);
+  // Allocates pages for the first `length` tokens. Throws CacheFull.
+  void reserve(Sequence& sequence, int64_t length) { sequence.cache_.reserve(length); }
   // Appends n tokens computed elsewhere: `write` fills values, and keys rotated with the cache's frequencies.
   // Throws Error as forward does.
   void extend(Sequence& sequence, int64_t n, const std::function<void(KvCache& cache)>& write);
