@@ -50,12 +50,16 @@ std::vector<KvLayer> KvPool::rotated_layers(bool second_keys) const {
 }
 
 std::shared_ptr<KvPool::Page> KvPool::allocate(int64_t index) {
+  while (pages() >= most_pages_ && free_a_page_()) {
+  }
   if (pages() >= most_pages_)
     throw CacheFull("`cache_memory`: all " + counted(most_pages_, "page") + " are in use; allow more");
-  try {
-    return std::make_shared<Page>(*this, owns(index) ? backend_.allocate(geometry_.page_bytes) : Buffer());
-  } catch (const Error& e) {
-    throw CacheFull(e.what());
+  while (true) {
+    try {
+      return std::make_shared<Page>(*this, owns(index) ? backend_.allocate(geometry_.page_bytes) : Buffer());
+    } catch (const Error& e) {
+      if (!free_a_page_()) throw CacheFull(e.what());
+    }
   }
 }
 
@@ -101,7 +105,10 @@ bool KvCache::has_room(int64_t positions) const {
 
 void KvCache::own_pages(size_t first, size_t last) {
   for (size_t i = first; i < last; ++i) {
-    if (pages_[i].use_count() <= 1) continue;
+    if (pages_[i].use_count() <= 1) {
+      if (pages_[i] != nullptr) pages_[i]->name = 0;
+      continue;
+    }
     const auto index = static_cast<int64_t>(i);
     std::shared_ptr<KvPool::Page> copy = pool_->allocate(index);
     if (pool_->owns(index))

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -42,6 +43,7 @@ class KvPool {
     Page& operator=(const Page&) = delete;
     void* data() const { return data_; }
     int32_t id() const { return id_.value(); }
+    int64_t name = 0;  // PrefixCache; 0: none
 
    private:
     const PageIds::Id id_;
@@ -49,11 +51,13 @@ class KvPool {
     std::shared_ptr<const void> owner_;
     void* data_;
   };
-  // Page `index` of a sequence, null data() if another rank owns it. Throws CacheFull.
+  // Page `index` of a sequence, null data() if another rank owns it. Throws CacheFull, unless `free_a_page`
+  // frees pages.
   std::shared_ptr<Page> allocate(int64_t index);
   // Number of pages that more sequences may take now: up to the limit, and half of the backend's free memory,
   // since running sequences grow, and memory-mapped weights count as free memory of the host.
   int64_t free_pages() const;
+  void when_full(std::function<bool()> free_a_page) { free_a_page_ = std::move(free_a_page); }
   bool owns(int64_t index) const;  // whether this process stores page `index` of a sequence
 
   const KvGeometry& geometry() const { return geometry_; }
@@ -77,6 +81,7 @@ class KvPool {
   size_t k_bytes_ = 0, v_bytes_ = 0;
   PageIds ids_;
   int64_t most_pages_ = std::numeric_limits<int64_t>::max();
+  std::function<bool()> free_a_page_ = [] { return false; };
 };
 
 struct RerotationStats {

@@ -22,6 +22,9 @@ struct RunningText {
   void guess(const Session& session, int64_t most);
   // Receives requested logits of the prompt from index `first` on; draws the first token from the last row.
   void take_logits(Backend& backend, int64_t first, const Matrix& logits);
+  std::span<const int32_t> prompt() const {
+    return std::span(request.tokens).first(static_cast<size_t>(prompt_tokens));
+  }
   // Whether all tokens but the last drawn one are cached.
   bool cached() const;
   // Frees the pages. The tokens stay, and are cached again when the text restarts.

@@ -59,25 +59,12 @@ void Scheduler::run(const Session::ProgressFn& progress) {
   std::rethrow_exception(error);
 }
 
-// Whole chunks of a common prefix with a running request are shared if both have one scaling, which does not
-// depend on the length, and no position method.
 Sequence Scheduler::new_sequence(const Text& text) {
-  if (text.request.prefix) return session_.fork(*text.request.prefix, text.request.prefix->length());
-  Sequence made = session_.new_sequence(text.request.sequence_options);
-  if (made.rope().depends_on_length() || !made.method().name.empty()) return made;
-  const int64_t unit = std::max(session_.options().prefill_chunk / kKvPage, int64_t{1}) * kKvPage;
-  const Sequence* longest = nullptr;
-  int64_t shared = 0;
-  for (const Text& other : running_) {
-    const Sequence& sequence = *other.request.sequence;
-    const bool alike = sequence.rope() == made.rope() && sequence.method().name.empty();
-    if (!alike || !sequence.positions().mrope().empty()) continue;
-    const int64_t common = std::min({common_prefix(other.request.tokens, text.request.tokens),
-                                     other.prompt_tokens, text.prompt_tokens - 1});
-    if (common / unit * unit > shared) longest = &sequence;
-    shared = std::max(shared, common / unit * unit);
-  }
-  return longest ? session_.fork(*longest, shared) : std::move(made);
+  const Request& request = text.request;
+  if (request.prefix) return session_.fork(*request.prefix, request.prefix->length());
+  Sequence made = session_.new_sequence(request.sequence_options);
+  session_.share_prefix(made, text.prompt());
+  return made;
 }
 
 // Whether the free pages hold the text, with a page in reserve for each running text.
@@ -86,7 +73,7 @@ bool Scheduler::fits(const Text& text) const {
   const int64_t missing = std::ssize(text.request.tokens) - text.request.held();
   const int64_t pages = ceil_div(missing, kKvPage) + std::ssize(running_);
   const Session* const draft = text.request.options.draft;
-  return pages <= session_.pool().free_pages() && (draft == nullptr || pages <= draft->pool().free_pages());
+  return pages <= session_.free_pages() && (draft == nullptr || pages <= draft->pool().free_pages());
 }
 
 void Scheduler::start(Text& text) {
@@ -173,6 +160,8 @@ void Scheduler::prefill(Parts& parts) {
   });
   for (const Part& part : parts) {
     prefilled_ += std::ssize(part.prompt.tokens);
+    if (part.text->own && !part.text->request.prefix && !part.prompt.decode)
+      session_.prefixes().name(*part.text->own, part.text->prompt());
     part.text->attempt([&] { stop_if(part.text->request.options.interrupted); });
   }
 }
@@ -373,7 +362,7 @@ void Scheduler::keep_pages_free() {
   };
   while (true) {
     const auto wanted = std::ranges::count_if(running_, grows);
-    if (wanted == 0 || session_.pool().free_pages() >= wanted || !suspend_youngest()) return;
+    if (wanted == 0 || session_.free_pages() >= wanted || !suspend_youngest()) return;
   }
 }
 
@@ -398,6 +387,7 @@ void Scheduler::end_texts() {
     } else if (text->started) {
       text->request.sequence->expect(text->expected);
     }
+    if (text->own) session_.prefixes().keep(text->own->cache());
     const auto on_end = std::move(text->request.on_end);
     Generation result = std::move(text->result);
     texts->erase(text);

@@ -30,11 +30,13 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
       ropes_(stretched(model.spec.ropes, options.rope)),
       pool_(model.cache_spec(), backend, options.k_dtype, options.v_dtype,
             second_keys_of(options.positions.ranges) > 0, options.ranks, options.cache_memory),
+      prefixes_(pool_, options.prefix_memory),
       decoder_(model.own_spec(), model.weights, ropes_, pool_.geometry(), backend, options.prefill_chunk,
                options.latent_workspace, model.split,
                options.ranks != nullptr ? &options.ranks->communicator() : nullptr),
       step_(model.spec, ropes_) {
   check_position_method(options_.positions, model.spec);
+  pool_.when_full([this] { return prefixes_.free_oldest(); });
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
   if (options_.on_saturated) saturated_before_ = saturated();
   if (!model.spec.has_rope() && rope().type != RopeType::kDefault) {
@@ -86,6 +88,16 @@ void Session::restore(Sequence& sequence, KvCache::Contents contents, std::span<
   Sequence* const one = &sequence;
   const int64_t length = sequence.length();
   if (!sequence.rope_.depends_on_length()) update_frequencies({&one, 1}, {&length, 1}, true);
+}
+
+void Session::share_prefix(Sequence& sequence, std::span<const int32_t> prompt) {
+  if (!sequence.method().name.empty() || prompt.empty()) return;
+  RopeFrequencies frequencies = frequencies_for(options_, sequence.rope_, std::ssize(prompt));
+  std::vector<PrefixCache::Page> pages = prefixes_.find(frequencies, prompt.first(prompt.size() - 1));
+  pages.resize(pages.size() -
+               pages.size() % static_cast<size_t>(std::max<int64_t>(options_.prefill_chunk / kKvPage, 1)));
+  const int64_t length = std::ssize(pages) * kKvPage;
+  if (length > 0) sequence.cache_.restore({std::move(pages), length, std::move(frequencies)});
 }
 
 void Session::extend(Sequence& sequence, int64_t n, const std::function<void(KvCache& cache)>& write) {

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/runtime/sequence.h"
+#include "engine/runtime/prefix_cache.h"
 #include "engine/runtime/step_builder.h"
 #include "models/model.h"
 
@@ -23,6 +23,7 @@ struct SessionOptions {
   PositionMethod positions{};
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
   size_t cache_memory = 0;                        // most bytes of all KV caches; 0: the backend's memory
+  size_t prefix_memory = 0;                       // most bytes of ended texts' prompts (PrefixCache)
   bool stale_cache = false;                       // keep cached keys when the frequencies change
   Ranks* ranks = nullptr;  // the other processes of a divided model (Model::split); null: one process
   // Called once for non-finite logits: checked on the first logits and by report_not_finite. Loading checks
@@ -82,6 +83,11 @@ class Session {
   // mrope, stretch: see SequencePositions. Throws Error when out of memory.
   void restore(Sequence& sequence, KvCache::Contents contents, std::span<const int32_t> mrope,
                double stretch);
+  // The same with whole chunks of prefixes(): none of the prompt's last token, nor with a position method.
+  void share_prefix(Sequence& sequence, std::span<const int32_t> prompt);
+  PrefixCache& prefixes() { return prefixes_; }
+  // KvPool::free_pages(), and kept pages, which give way.
+  int64_t free_pages() const { return pool_.free_pages() + prefixes_.idle_pages(); }
   // Allocates pages for the first `length` tokens. Throws CacheFull.
   void reserve(Sequence& sequence, int64_t length) { sequence.cache_.reserve(length); }
   // Appends n tokens computed elsewhere: `write` fills values, and keys rotated with the cache's frequencies.
@@ -140,6 +146,7 @@ class Session {
   SessionOptions options_;
   std::vector<RopeScaling> ropes_;  // the first may be overridden by the options
   KvPool pool_;
+  PrefixCache prefixes_;
   Decoder decoder_;
   StepBuilder step_;
   std::vector<Sequence*> sequences_;  // of forward, with lengths after the call

@@ -189,6 +189,71 @@ TEST_F(SchedulerTest, ATextThatNeverFitsEndsAlone) {
   EXPECT_EQ(results[2].tokens.size(), 12U);
 }
 
+// Later prompts find pages of running and of ended texts, if their RoPE frequencies are the same, and the
+// pages were not re-rotated since. Each prompt then has the tokens of a run alone.
+TEST_F(SchedulerTest, APromptFindsTheBeginningOfEarlierOnes) {
+  for (const char* scaling : {"yarn", "dynamic-yarn"}) {
+    SessionOptions options = scaled_session(model, scaling, 64);
+    options.prefill_chunk = 64;
+    const std::vector<int32_t> all = some_tokens(1200, model.spec.vocab_size);
+    const auto run = [&](Session& session, std::initializer_list<size_t> lengths, int64_t most) {
+      Scheduler scheduler(session);
+      std::vector<std::vector<int32_t>> tokens;
+      int64_t prefilled = 0;
+      for (const size_t n : lengths) {
+        Request one{.tokens = {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n)},
+                    .options = {.max_new_tokens = most}};
+        one.on_end = [&](const Generation& result) { tokens.push_back(result.tokens); };
+        scheduler.add(std::move(one));
+        scheduler.run([&](int64_t done) { prefilled = done; });
+      }
+      return std::pair(tokens, prefilled);
+    };
+    const auto alone = [&](size_t n, int64_t most) {
+      Session fresh(model, backend, options);
+      return run(fresh, {n}, most).first.front();
+    };
+    const size_t page = Session(model, backend, options).pool().geometry().page_bytes;
+    options.prefix_memory = 3 * page;
+    Session session(model, backend, options);
+    const auto [tokens, prefilled] = run(session, {600, 601, 512, 1100}, 3);
+    const bool dynamic = scaling[0] == 'd';  // one step holds 600 and 601 tokens
+    EXPECT_EQ(prefilled, 600 + 89 + (dynamic ? 512 : 256) + (dynamic ? 1100 : 588)) << scaling;
+    for (size_t i = 0; const size_t n : {600, 601, 512, 1100}) EXPECT_EQ(tokens[i++], alone(n, 3)) << n;
+    EXPECT_EQ(session.pool().pages(), 3) << "of the least recent, one gave way";
+
+    // A text whose keys were re-rotated leaves none of them to others.
+    options.prefix_memory = 64 * page;
+    Session growing(model, backend, options);
+    const auto [grown, anew] = run(growing, {300, 300, 1100}, 260);
+    EXPECT_EQ(grown, (std::vector{alone(300, 260), alone(300, 260), alone(1100, 260)}));
+    EXPECT_EQ(anew, dynamic ? 300 + 300 + 1100 : 300 + 44 + 844);
+  }
+}
+
+// Kept pages give way to running texts.
+TEST_F(SchedulerTest, KeptPrefixesWaitForNobody) {
+  SessionOptions options = f32_session();
+  options.cache_memory = options.prefix_memory =
+      3 * Session(model, backend, options).pool().geometry().page_bytes;
+  Session session(model, backend, options);
+  for (const size_t seed : {1, 2, 3}) {
+    std::vector<int32_t> tokens = some_tokens(700, model.spec.vocab_size);
+    tokens.front() = static_cast<int32_t>(seed);
+    Scheduler scheduler(session);
+    int ended = 0;
+    scheduler.add(
+        {.tokens = tokens, .options = {.max_new_tokens = 4}, .on_end = [&](const Generation& result) {
+           EXPECT_EQ(result.restarts, 0);
+           ++ended;
+         }});
+    scheduler.run();
+    EXPECT_EQ(ended, 1);
+    EXPECT_EQ(session.pool().pages(), 2) << "the third is not full";
+    EXPECT_EQ(session.free_pages(), 3);
+  }
+}
+
 // Several prompts share a pass in order of arrival, and a running text waits for one chunk at most.
 TEST_F(SchedulerTest, TokensComeBetweenChunks) {
   SessionOptions options = f32_session();
