@@ -19,13 +19,13 @@ namespace {
 
 // Trained context if RoPE scaling could extend it; else 0.
 int64_t extensible_context(const Chat& chat) {
-  const RopeScaling& rope = chat.session.rope();
-  const bool extensible = chat.session.model().spec.has_rope() && rope.type == RopeType::kDefault;
+  const RopeScaling& rope = chat.cached.session.rope();
+  const bool extensible = chat.cached.session.model().spec.has_rope() && rope.type == RopeType::kDefault;
   return extensible ? std::max<int64_t>(rope.max_position_embeddings, 0) : 0;
 }
 
 void propose_scaling(Chat& chat) {
-  const int64_t trained = extensible_context(chat), length = std::ssize(chat.conversation.context().tokens);
+  const int64_t trained = extensible_context(chat), length = std::ssize(chat.cached.context.tokens);
   if (chat.proposed || trained == 0 || length < trained / 8 * 7) return;
   chat.proposed = true;
   notice(chat, fmt::format("the conversation has {} of {} trained tokens; /save it "
@@ -50,7 +50,7 @@ void show_answer(Chat& chat, const Answer& answer, const SamplerOptions& sampler
 }
 
 void explain_end(Chat& chat, const Answer& answer) {
-  const int64_t limit = chat.session.options().max_ctx;
+  const int64_t limit = chat.cached.session.options().max_ctx;
   const Generation& generation = answer.generation;
   const bool full = generation.stop_reason == StopReason::kLength && limit > 0 &&
                     std::ssize(generation.tokens) < chat.options.generate.max_new_tokens;
@@ -78,7 +78,7 @@ void answer(Chat& chat, const std::string& message) {
     if (!progress) progress.emplace("reading", total, chat.command.common.quiet);
     if (done < total) progress->update(done);
   };
-  chat.last = chat.conversation.answer(message, options, on_text, on_prefill);
+  chat.last = chat.cached.answer(message, options, on_text, on_prefill);
   progress.reset();
   ++chat.answers;
   chat.written += std::ssize(chat.last->generation.tokens);
@@ -89,7 +89,7 @@ void answer(Chat& chat, const std::string& message) {
 std::string way_on(const Chat& chat, const Error& error) {
   if (dynamic_cast<const ContextFull*>(&error) == nullptr) return "";
   std::string text = chat.terminal ? "; /reset forgets the conversation" : "";
-  const int64_t trained = extensible_context(chat), limit = chat.session.options().max_ctx;
+  const int64_t trained = extensible_context(chat), limit = chat.cached.session.options().max_ctx;
   if (trained > 0 && limit >= trained) {
     text += fmt::format("; use --rope-scaling dynamic-yarn beyond the {} trained tokens", trained);
   }
@@ -155,15 +155,16 @@ void run(ChatCommand& command) {
   AnswerOptions options = command.writing;
   options.generate.eos_ids = engine.eos_ids();
   options.generate.interrupted = &interrupted();
-  Chat chat{command, session, Conversation(session, *engine.tokenizer, *engine.chat), options, terminal};
+  Chat chat{command, CachedConversation(session, Conversation(*engine.tokenizer, *engine.chat)), options,
+            terminal};
   const ContextOptions& from = command.writing.load_cache;
-  chat.conversation.restore(load_contexts(session, *engine.tokenizer, from), from.file.string());
-  if (!command.writing.system.empty()) chat.conversation.set_system(command.writing.system);
+  chat.cached.restore(load_contexts(session, *engine.tokenizer, from), from.file.string());
+  if (!command.writing.system.empty()) chat.cached.text.set_system(command.writing.system);
   if (terminal) notice(chat, "/help lists the commands, Ctrl-D ends the conversation");
   if (rearm_signals(false) != 0) throw Error("interrupted before the conversation began");
   const auto finish = [&] {
     rearm_signals(true);  // writing a file may block forever
-    if (!save_to.empty()) save_conversation(chat, save_to);
+    if (!save_to.empty()) chat.cached.save(save_to);
   };
   int signal = 0;
   try {

@@ -14,8 +14,7 @@ struct ChatCommand {
 
 struct Chat {
   const ChatCommand& command;
-  Session& session;
-  Conversation conversation;
+  CachedConversation cached;
   AnswerOptions options;
   bool terminal;  // interactive
   int64_t answers = 0, written = 0;
@@ -26,7 +25,6 @@ struct Chat {
 
 // Prints to stderr; nothing with --quiet.
 void notice(const Chat& chat, const std::string& text);
-void save_conversation(const Chat& chat, const std::filesystem::path& file);
 
 std::string trimmed(const std::string& text);
 // True for a slash and letters; "/etc/passwd" is no command.

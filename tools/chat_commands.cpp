@@ -10,17 +10,17 @@ namespace lariat {
 namespace {
 
 std::string describe_context(const Chat& chat) {
-  const RopeScaling& rope = chat.session.rope();
-  const KvCache& cache = chat.conversation.context().sequence.cache();
-  const int64_t length = cache.length(), limit = chat.session.options().max_ctx;
+  const RopeScaling& rope = chat.cached.session.rope();
+  const KvCache& cache = chat.cached.context.sequence.cache();
+  const int64_t length = cache.length(), limit = chat.cached.session.options().max_ctx;
   const auto or_none = [](int64_t n) { return n > 0 ? counted(n, "token") : "none"; };
   std::string text = fmt::format("length           {}, {}\n", counted(length, "token"),
-                                 counted(chat.conversation.messages().size(), "message"));
+                                 counted(chat.cached.text.messages().size(), "message"));
   text += fmt::format("trained context  {}\n",
                       or_none(rope.original_ctx > 0 ? rope.original_ctx : rope.max_position_embeddings));
   text += fmt::format("limit            {}\n", or_none(limit));
-  if (!chat.session.model().spec.has_rope()) return text;
-  const double step = rope_step_length(rope, length, chat.session.options().rope_steps);
+  if (!chat.cached.session.model().spec.has_rope()) return text;
+  const double step = rope_step_length(rope, length, chat.cached.session.options().rope_steps);
   text += fmt::format("scaling          {}\n", rope.type == RopeType::kDefault ? "none" : name_of(rope.type));
   text += fmt::format("scale            {:.4g}\n", rope_scale(rope, step));
   text += fmt::format("re-rotations     {} ({}, {:.3f} s)\n", cache.rerotations().count,
@@ -43,7 +43,7 @@ std::string describe_last_answer(const Chat& chat) {
                      counted(chat.written, "token"));
 }
 
-std::string size_of(const Chat& chat) { return counted(chat.conversation.context().tokens.size(), "token"); }
+std::string size_of(const Chat& chat) { return counted(chat.cached.context.tokens.size(), "token"); }
 
 struct Command {
   std::string_view name, argument, meaning;
@@ -53,22 +53,22 @@ struct Command {
 // stdout is reserved for answers.
 const Command kCommands[] = {
     {"/reset", "", "forget all messages except the system message",
-     [](Chat& chat, const std::string&) { chat.conversation.reset(); }},
+     [](Chat& chat, const std::string&) { chat.cached.reset(); }},
     {"/system", "TEXT", "set the system message; without TEXT: none",
-     [](Chat& chat, const std::string& text) { chat.conversation.set_system(text); }},
+     [](Chat& chat, const std::string& text) { chat.cached.text.set_system(text); }},
     {"/save", "FILE", "save the conversation and its KV cache",
      [](Chat& chat, const std::string& file) {
        CommandFiles files = chat.command.files;
        files.outputs = {{"/save " + file, file}};
        check_outputs(files);
-       save_conversation(chat, file);
+       chat.cached.save(file);
        notice(chat, fmt::format("{}: {}", file, size_of(chat)));
      }},
     {"/load", "FILE", "continue a saved conversation",
      [](Chat& chat, const std::string& file) {
-       chat.conversation.restore(load_context(chat.session, file), file);
+       chat.cached.restore(load_context(chat.cached.session, file), file);
        notice(chat, fmt::format("{}: {}, {}", file, size_of(chat),
-                                counted(chat.conversation.messages().size(), "message")));
+                                counted(chat.cached.text.messages().size(), "message")));
      }},
     {"/context", "", "show the conversation's length and RoPE scale",
      [](Chat& chat, const std::string&) { std::cerr << describe_context(chat); }},
@@ -90,12 +90,6 @@ void print_help() {
 
 void notice(const Chat& chat, const std::string& text) {
   if (!chat.command.common.quiet) say(text);
-}
-
-void save_conversation(const Chat& chat, const std::filesystem::path& file) {
-  const Conversation& conversation = chat.conversation;
-  save_context(chat.session, conversation.context().sequence, conversation.context().tokens, file,
-               conversation.note());
 }
 
 std::string trimmed(const std::string& text) {

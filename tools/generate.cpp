@@ -156,18 +156,18 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
   const WritingOptions& writing = command.writing;
   Session session = engine.session();
   SavedContext context = load_contexts(session, *engine.tokenizer, writing.load_cache);
-  std::optional<Conversation> conversation;
+  std::optional<CachedConversation> conversation;
   if (command.chat) {
-    conversation.emplace(session, *engine.tokenizer, *engine.chat);
+    conversation.emplace(session, Conversation(*engine.tokenizer, *engine.chat));
     conversation->restore(std::move(context), writing.load_cache.file.string());
   }
   Screen screen{command, engine};
   const auto on_text = [&](const std::string& piece) { return screen.show(piece); };
   Answer answer;
   if (conversation) {
-    if (!writing.system.empty()) conversation->set_system(writing.system);
+    if (!writing.system.empty()) conversation->text.set_system(writing.system);
     answer = conversation->answer(*text, writing, on_text, [&](int64_t done, int64_t prompt) {
-      screen.prefilled(done, prompt, std::ssize(conversation->context().tokens) - prompt);
+      screen.prefilled(done, prompt, std::ssize(conversation->context.tokens) - prompt);
     });
   } else {
     std::vector<int32_t> tokens = context.tokens;
@@ -177,11 +177,12 @@ void write(const GenerateCommand& command, const Engine& engine, const std::opti
                      [&](int64_t done, int64_t prompt) { screen.prefilled(done, prompt, answer.reused); });
   }
   // NOLINTNEXTLINE(bugprone-use-after-move): where it was moved, the conversation has it
-  const auto& [sequence, tokens, note] = conversation ? conversation->context() : context;
+  const auto& [sequence, tokens, note] = conversation ? conversation->context : context;
   const RerotationStats rerotations = sequence.cache().rerotations();
   if (!writing.save_cache.empty()) {
     if (!conversation) prefill_rest(session, context);
-    save_context(session, sequence, tokens, writing.save_cache, conversation ? conversation->note() : "");
+    save_context(session, sequence, tokens, writing.save_cache,
+                 conversation ? conversation->text.note() : "");
     if (!command.common.quiet)
       say(fmt::format("{}: {} saved; --load-cache continues from them", writing.save_cache.string(),
                       counted(sequence.length(), "token")));

@@ -46,38 +46,17 @@ Messages with_system(const Messages& messages, const std::string& text) {
   return result;
 }
 
-Conversation::Conversation(Session& session, const Tokenizer& tokenizer, const ChatTemplate& chat_template)
-    : session_(session),
-      tokenizer_(tokenizer),
-      template_(chat_template),
-      context_{session.new_sequence(), {}} {}
+void Conversation::add(const char* role, const std::string& content) {
+  messages_.push_back(message(role, content));
+}
 
-std::vector<int32_t> Conversation::rendered() const {
+std::vector<int32_t> Conversation::prompt() const {
   std::vector<int32_t> ids = tokenizer_.encode(template_.render(messages_, true), false);
   if (before_.empty()) return ids;
   // A text has one BOS: drops a BOS after earlier tokens.
   std::vector<int32_t> all = before_;
   all.insert(all.end(), ids.begin() + common_prefix(ids, tokenizer_.prefix()), ids.end());
   return all;
-}
-
-Answer Conversation::answer(const std::string& text, const AnswerOptions& options, const TextFn& on_text,
-                            const TextProgressFn& progress) {
-  messages_.push_back(message("user", text));
-  Answer answer;
-  try {
-    continue_context(session_, tokenizer_, context_, rendered(), options, /*continues=*/false, answer,
-                     on_text, progress);
-  } catch (...) {
-    if (answer.generation.tokens.empty()) {
-      messages_.erase(messages_.size() - 1);
-    } else {
-      messages_.push_back(message("assistant", answer.text));
-    }
-    throw;
-  }
-  messages_.push_back(message("assistant", answer.text));
-  return answer;
 }
 
 void Conversation::set_system(const std::string& text) {
@@ -95,22 +74,20 @@ void Conversation::set_system(const std::string& text) {
 void Conversation::reset() {
   const Messages none = Messages::array();
   messages_ = has_system(messages_) ? Messages::array({messages_.front()}) : none;
-  context_.sequence.truncate(std::ssize(before_));
-  context_.tokens.resize(std::min(context_.tokens.size(), before_.size()));
 }
 
-void Conversation::restore(SavedContext context, const std::string& file) {
+void Conversation::restore(std::span<const int32_t> tokens, const std::string& note,
+                           const std::string& file) {
   Messages messages = Messages::array();
-  size_t before = context.tokens.size();
-  if (!context.note.empty()) {
-    const nlohmann::json note = parse_json_object(context.note, file);
-    const JsonFields fields(note, file);
-    before = static_cast<size_t>(fields.need_integer("before", 0, std::ssize(context.tokens)));
+  size_t before = tokens.size();
+  if (!note.empty()) {
+    const nlohmann::json object = parse_json_object(note, file);
+    const JsonFields fields(object, file);
+    before = static_cast<size_t>(fields.need_integer("before", 0, std::ssize(tokens)));
     const std::string text = fields.need_string("messages");
     if (text != "[]") messages = parse_messages(text, file);  // "[]" does not parse; no messages
   }
-  before_.assign(context.tokens.begin(), context.tokens.begin() + static_cast<std::ptrdiff_t>(before));
-  context_ = std::move(context);
+  before_.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(before));
   messages_ = std::move(messages);
 }
 
@@ -120,6 +97,40 @@ std::string Conversation::note() const {
   const nlohmann::json note = {{"before", before_.size()},
                                {"messages", messages_.dump(-1, ' ', false, replace)}};
   return note.dump();
+}
+
+Answer CachedConversation::answer(const std::string& question, const AnswerOptions& options,
+                                  const TextFn& on_text, const TextProgressFn& progress) {
+  text.add("user", question);
+  Answer answer;
+  try {
+    continue_context(session, text.tokenizer(), context, text.prompt(), options,
+                     /*continues=*/false, answer, on_text, progress);
+  } catch (...) {
+    if (answer.generation.tokens.empty()) {
+      text.remove_last();
+    } else {
+      text.add("assistant", answer.text);
+    }
+    throw;
+  }
+  text.add("assistant", answer.text);
+  return answer;
+}
+
+void CachedConversation::reset() {
+  text.reset();
+  context.sequence.truncate(std::ssize(text.before()));
+  context.tokens.resize(std::min(context.tokens.size(), text.before().size()));
+}
+
+void CachedConversation::restore(SavedContext saved, const std::string& file) {
+  text.restore(saved.tokens, saved.note, file);
+  context = std::move(saved);
+}
+
+void CachedConversation::save(const std::filesystem::path& file) const {
+  save_context(session, context.sequence, context.tokens, file, text.note());
 }
 
 std::optional<int32_t> end_of_turn_id(const Tokenizer& tokenizer, const ChatTemplate& chat_template) {

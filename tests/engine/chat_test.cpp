@@ -41,13 +41,13 @@ class ChatTest : public FolderTest {
     return ChatTemplate::load(dir_ / "model", tokenizer_).value();
   }
   const ChatTemplate& use(const char* text) { return template_.emplace(chat_template(text)); }
-  Conversation& begin(const char* text = kPlain) {
+  CachedConversation& begin(const char* text = kPlain) {
     use(text);
     conversation_.reset();  // before its session
     session_.emplace(model_, backend_, session_options_);
-    return conversation_.emplace(*session_, tokenizer_, *template_);
+    return conversation_.emplace(*session_, Conversation(tokenizer_, *template_));
   }
-  Answer say(Conversation& conversation, const std::string& text) const {
+  Answer say(CachedConversation& conversation, const std::string& text) const {
     return conversation.answer(text, options_, [](const std::string&) { return true; });
   }
   std::vector<int32_t> fresh_answer(Messages messages, const std::string& text) {
@@ -57,17 +57,17 @@ class ChatTest : public FolderTest {
     const auto prompt = tokenizer_.encode(template_->render(messages, true), false);
     return generate(session, sequence, prompt, options_.generate).tokens;
   }
-  Answer say_as_fresh(Conversation& conversation, const std::string& text) {
-    const auto expected = fresh_answer(conversation.messages(), text);
+  Answer say_as_fresh(CachedConversation& conversation, const std::string& text) {
+    const auto expected = fresh_answer(conversation.text.messages(), text);
     const Answer answer = say(conversation, text);
     EXPECT_EQ(answer.generation.tokens, expected);
     return answer;
   }
-  void expect_consistent(const Conversation& conversation) const {
-    const auto held = std::span(conversation.context().tokens)
-                          .first(static_cast<size_t>(conversation.context().sequence.length()));
-    EXPECT_LE(conversation.context().tokens.size(), held.size() + 1);
-    const auto all = tokenizer_.encode(template_->render(conversation.messages(), false), false);
+  void expect_consistent(const CachedConversation& conversation) const {
+    const auto held = std::span(conversation.context.tokens)
+                          .first(static_cast<size_t>(conversation.context.sequence.length()));
+    EXPECT_LE(conversation.context.tokens.size(), held.size() + 1);
+    const auto all = tokenizer_.encode(template_->render(conversation.text.messages(), false), false);
     ASSERT_LE(held.size(), all.size());
     EXPECT_TRUE(std::equal(held.begin(), held.end(), all.begin()));
   }
@@ -79,26 +79,36 @@ class ChatTest : public FolderTest {
   AnswerOptions options_;
   std::optional<ChatTemplate> template_;
   std::optional<Session> session_;
-  std::optional<Conversation> conversation_;
+  std::optional<CachedConversation> conversation_;
 };
 
 const std::vector<std::string> kTurns = {"Once upon a time", "And then?", "What is the pass key?"};
 
 TEST_F(ChatTest, AnswersEqualAFreshPrefill) {
-  Conversation& conversation = begin();
+  CachedConversation& conversation = begin();
   int64_t length = 0;
   for (const std::string& turn : kTurns) {
     const Answer answer = say_as_fresh(conversation, turn);
     EXPECT_EQ(answer.reused, length) << "the whole cache is reused";
     EXPECT_GT(answer.read, 0);
     expect_consistent(conversation);
-    length = conversation.context().sequence.length();
+    length = conversation.context.sequence.length();
   }
-  EXPECT_EQ(conversation.messages().size(), 6U);
+  EXPECT_EQ(conversation.text.messages().size(), 6U);
+}
+
+TEST_F(ChatTest, AConversationNeedsNoSession) {
+  const ChatTemplate& rendering = use(kPlain);
+  Conversation conversation(tokenizer_, rendering), restored(tokenizer_, rendering);
+  conversation.set_system("Be brief.");
+  conversation.add("user", kTurns[0]);
+  EXPECT_EQ(conversation.prompt(), tokenizer_.encode(rendering.render(conversation.messages(), true), false));
+  restored.restore({}, conversation.note(), "note");
+  EXPECT_EQ(restored.prompt(), conversation.prompt());
 }
 
 TEST_F(ChatTest, ATemplateMayDropEarlierText) {
-  Conversation& conversation = begin(kForgetful);
+  CachedConversation& conversation = begin(kForgetful);
   int64_t length = 0;
   for (const std::string& turn : kTurns) {
     const Answer answer = say_as_fresh(conversation, turn);
@@ -106,12 +116,12 @@ TEST_F(ChatTest, ATemplateMayDropEarlierText) {
       EXPECT_LT(answer.reused, length) << "the previous answer is rendered differently now";
       EXPECT_GT(answer.reused, 5) << "the text before the answer is unchanged";
     }
-    length = conversation.context().sequence.length();
+    length = conversation.context.sequence.length();
   }
 }
 
 TEST_F(ChatTest, AnInterruptedAnswerStays) {
-  Conversation& conversation = begin();
+  CachedConversation& conversation = begin();
   std::atomic<bool> interrupted{false};
   options_.generate.interrupted = &interrupted;
   std::string shown;
@@ -122,7 +132,7 @@ TEST_F(ChatTest, AnInterruptedAnswerStays) {
   });
   EXPECT_EQ(answer.generation.stop_reason, StopReason::kInterrupted);
   EXPECT_LT(answer.generation.tokens.size(), 24U);
-  EXPECT_EQ(conversation.messages().back().at("content"), shown);
+  EXPECT_EQ(conversation.text.messages().back().at("content"), shown);
   EXPECT_EQ(answer.text, shown);
   expect_consistent(conversation);
   interrupted = false;
@@ -131,96 +141,95 @@ TEST_F(ChatTest, AnInterruptedAnswerStays) {
 
 TEST_F(ChatTest, AMessageInterruptedBeforeItsAnswerIsForgotten) {
   session_options_.prefill_chunk = 8;
-  Conversation& conversation = begin();
+  CachedConversation& conversation = begin();
   say(conversation, kTurns[0]);
-  const Messages before = conversation.messages();
+  const Messages before = conversation.text.messages();
   std::atomic<bool> interrupted{true};
   options_.generate.interrupted = &interrupted;
   EXPECT_THROW(say(conversation, kTurns[1]), Interrupted);
-  EXPECT_EQ(conversation.messages(), before);
-  EXPECT_EQ(std::ssize(conversation.context().tokens), conversation.context().sequence.length());
+  EXPECT_EQ(conversation.text.messages(), before);
+  EXPECT_EQ(std::ssize(conversation.context.tokens), conversation.context.sequence.length());
   interrupted = false;
   say_as_fresh(conversation, kTurns[2]);
 }
 
 TEST_F(ChatTest, AFullContextKeepsTheConversation) {
   session_options_.max_ctx = 90;
-  Conversation& conversation = begin();
+  CachedConversation& conversation = begin();
   say(conversation, kTurns[0]);
-  const Messages before = conversation.messages();
+  const Messages before = conversation.text.messages();
   const std::string much(200, 'a');
   EXPECT_THROW(say(conversation, much), Error);
-  EXPECT_EQ(conversation.messages(), before);
+  EXPECT_EQ(conversation.text.messages(), before);
   expect_consistent(conversation);
   options_.generate.max_new_tokens = 1000;
   const Answer answer = say(conversation, "And");
-  EXPECT_LE(conversation.context().sequence.length(), 90);
-  EXPECT_EQ(conversation.messages().back().at("content"), answer.text);
+  EXPECT_LE(conversation.context.sequence.length(), 90);
+  EXPECT_EQ(conversation.text.messages().back().at("content"), answer.text);
   conversation.reset();
-  EXPECT_EQ(conversation.context().sequence.length(), 0);
+  EXPECT_EQ(conversation.context.sequence.length(), 0);
   options_.generate.max_new_tokens = 10;
   say_as_fresh(conversation, kTurns[0]);
 }
 
 TEST_F(ChatTest, TheSystemMessageComesFirstAndStays) {
-  Conversation& conversation = begin();
-  conversation.set_system("Be brief.");
+  CachedConversation& conversation = begin();
+  conversation.text.set_system("Be brief.");
   say(conversation, kTurns[0]);
-  conversation.set_system("Be long.");
-  ASSERT_EQ(conversation.messages().size(), 3U);
-  EXPECT_EQ(conversation.messages()[0], Messages({{"role", "system"}, {"content", "Be long."}}));
+  conversation.text.set_system("Be long.");
+  ASSERT_EQ(conversation.text.messages().size(), 3U);
+  EXPECT_EQ(conversation.text.messages()[0], Messages({{"role", "system"}, {"content", "Be long."}}));
   say_as_fresh(conversation, kTurns[1]);
   conversation.reset();
-  ASSERT_EQ(conversation.messages().size(), 1U);
-  conversation.set_system("");
-  EXPECT_TRUE(conversation.messages().empty());
+  ASSERT_EQ(conversation.text.messages().size(), 1U);
+  conversation.text.set_system("");
+  EXPECT_TRUE(conversation.text.messages().empty());
 }
 
 TEST_F(ChatTest, ATemplateMayRefuseASystemMessage) {
-  Conversation& conversation = begin(kForgetful);
+  CachedConversation& conversation = begin(kForgetful);
   say(conversation, kTurns[0]);
-  const Messages before = conversation.messages();
-  EXPECT_THROW(conversation.set_system("Be brief."), Error);
-  EXPECT_EQ(conversation.messages(), before);
+  const Messages before = conversation.text.messages();
+  EXPECT_THROW(conversation.text.set_system("Be brief."), Error);
+  EXPECT_EQ(conversation.text.messages(), before);
 }
 
 TEST_F(ChatTest, AnswersExcludeStopStrings) {
   const ChatTemplate& rendering = use(kPlain);
   Session session(model_, backend_, session_options_);
-  Conversation whole(session, tokenizer_, rendering), cut(session, tokenizer_, rendering);
+  CachedConversation whole(session, {tokenizer_, rendering}), cut(session, {tokenizer_, rendering});
   const std::string text = say(whole, kTurns[0]).text;
   ASSERT_GT(text.size(), 20U);
   options_.stop = {text.substr(10, 4)};
   const Answer answer = say(cut, kTurns[0]);
   EXPECT_EQ(answer.generation.stop_reason, StopReason::kStop);
   EXPECT_EQ(answer.text, text.substr(0, text.find(options_.stop[0])));
-  EXPECT_EQ(cut.messages().back().at("content"), answer.text);
+  EXPECT_EQ(cut.text.messages().back().at("content"), answer.text);
   options_.stop.clear();
   say_as_fresh(cut, kTurns[1]);
 }
 
 TEST_F(ChatTest, ThePenaltyCoversTheWholeConversation) {
   options_.generate.sampler.repetition_penalty = 1.3F;
-  Conversation& conversation = begin();
+  CachedConversation& conversation = begin();
   for (const std::string& turn : kTurns) say_as_fresh(conversation, turn);
 }
 
 TEST_F(ChatTest, ContinuesAfterItWasAway) {
-  Conversation& conversation = begin();
-  conversation.set_system("Be \"brief\".");
+  CachedConversation& conversation = begin();
+  conversation.text.set_system("Be \"brief\".");
   say(conversation, kTurns[0]);
   const fs::path file = dir_ / "context";
-  save_context(*session_, conversation.context().sequence, conversation.context().tokens, file,
-               conversation.note());
+  conversation.save(file);
   const Answer expected = say(conversation, kTurns[1]);
 
   Session later(model_, backend_, session_options_);
-  Conversation loaded(later, tokenizer_, *template_);
+  CachedConversation loaded(later, {tokenizer_, *template_});
   loaded.restore(load_context(later, file), file.string());
   const Answer answer = say(loaded, kTurns[1]);
   EXPECT_EQ(answer.generation.tokens, expected.generation.tokens);
   EXPECT_EQ(answer.reused, expected.reused);
-  EXPECT_EQ(loaded.messages(), conversation.messages());
+  EXPECT_EQ(loaded.text.messages(), conversation.text.messages());
 }
 
 // Another command prefilled a text: it is kept, with one BOS.
@@ -230,18 +239,18 @@ TEST_F(ChatTest, FollowsAPlainText) {
   const auto text = tokenizer_.encode("Once upon a time there was a boy.", true);
   Sequence sequence = session.new_sequence();
   prefill(session, sequence, text);
-  Conversation conversation(session, tokenizer_, rendering);
+  CachedConversation conversation(session, {tokenizer_, rendering});
   conversation.restore({std::move(sequence), text, ""}, "context");
-  EXPECT_TRUE(conversation.messages().empty());
+  EXPECT_TRUE(conversation.text.messages().empty());
   const auto n = std::ssize(text);
   const int32_t bos = tokenizer_.bos_id().value();
   for (const std::string& turn : {kTurns[0], kTurns[1]}) {
     EXPECT_GE(say(conversation, turn).reused, n);
-    EXPECT_EQ(std::count(conversation.context().tokens.begin(), conversation.context().tokens.end(), bos), 1);
-    EXPECT_TRUE(std::equal(text.begin(), text.end(), conversation.context().tokens.begin()));
+    EXPECT_EQ(std::count(conversation.context.tokens.begin(), conversation.context.tokens.end(), bos), 1);
+    EXPECT_TRUE(std::equal(text.begin(), text.end(), conversation.context.tokens.begin()));
   }
   conversation.reset();
-  EXPECT_EQ(conversation.context().tokens, text);
+  EXPECT_EQ(conversation.context.tokens, text);
 }
 
 // A text whose last token is not yet cached survives a message that does not fit, /reset, save and load.
@@ -254,19 +263,19 @@ TEST_F(ChatTest, FollowsATextWithAnUnreadLastToken) {
   Session session(model_, backend_, session_options_);
   Sequence sequence = session.new_sequence();
   prefill(session, sequence, std::span(text).first(static_cast<size_t>(held)));
-  Conversation conversation(session, tokenizer_, *template_), loaded(longer, tokenizer_, *template_);
+  CachedConversation conversation(session, {tokenizer_, *template_}),
+      loaded(longer, {tokenizer_, *template_});
   conversation.restore({std::move(sequence), text, ""}, "context");
   EXPECT_THROW(say(conversation, kTurns[0]), ContextFull);
-  EXPECT_EQ(conversation.context().tokens, text);
+  EXPECT_EQ(conversation.context.tokens, text);
   conversation.reset();
-  EXPECT_EQ(conversation.context().tokens, text);
+  EXPECT_EQ(conversation.context.tokens, text);
   const fs::path file = dir_ / "context";
-  save_context(session, conversation.context().sequence, conversation.context().tokens, file,
-               conversation.note());
+  conversation.save(file);
   loaded.restore(load_context(longer, file), file.string());
-  EXPECT_EQ(loaded.context().tokens, text);
+  EXPECT_EQ(loaded.context.tokens, text);
   EXPECT_EQ(say(loaded, kTurns[0]).reused, held);
-  EXPECT_TRUE(std::equal(text.begin(), text.end(), loaded.context().tokens.begin()));
+  EXPECT_TRUE(std::equal(text.begin(), text.end(), loaded.context.tokens.begin()));
 }
 
 TEST_F(ChatTest, InvalidNotesAreRefused) {
@@ -275,12 +284,12 @@ TEST_F(ChatTest, InvalidNotesAreRefused) {
   for (const char* note :
        {"x", "{}", R"({"before": 2, "messages": "[]"})", R"({"before": 0, "messages": "{}"})",
         R"({"before": 0, "messages": "[1]"})", R"({"before": -1, "messages": "[]"})"}) {
-    Conversation conversation(session, tokenizer_, rendering);
+    CachedConversation conversation(session, {tokenizer_, rendering});
     Sequence sequence = session.new_sequence();
     prefill(session, sequence, std::vector<int32_t>{1});
     const auto restore = [&] { conversation.restore({std::move(sequence), {1}, note}, "some.context"); };
     EXPECT_TRUE(names(error_of(restore), "some.context")) << note;
-    EXPECT_EQ(conversation.context().sequence.length(), 0);
+    EXPECT_EQ(conversation.context.sequence.length(), 0);
   }
 }
 
@@ -288,7 +297,7 @@ TEST_F(ChatTest, AConversationWithoutMessagesContinues) {
   const ChatTemplate& rendering = use(kPlain);
   session_options_.prefill_chunk = 8;
   Session session(model_, backend_, session_options_);
-  Conversation conversation(session, tokenizer_, rendering), loaded(session, tokenizer_, rendering);
+  CachedConversation conversation(session, {tokenizer_, rendering}), loaded(session, {tokenizer_, rendering});
   // The dropped message leaves tokens in the cache that must not precede the new messages.
   std::atomic<int> chunks{0};
   std::atomic<bool> interrupted{false};
@@ -297,12 +306,11 @@ TEST_F(ChatTest, AConversationWithoutMessagesContinues) {
   EXPECT_THROW(conversation.answer(
                    std::string(80, 'a'), options_, [](const std::string&) { return true; }, later),
                Interrupted);
-  ASSERT_GT(conversation.context().tokens.size(), 0U);
+  ASSERT_GT(conversation.context.tokens.size(), 0U);
   const fs::path file = dir_ / "context";
-  save_context(session, conversation.context().sequence, conversation.context().tokens, file,
-               conversation.note());
+  conversation.save(file);
   loaded.restore(load_context(session, file), file.string());
-  EXPECT_TRUE(loaded.messages().empty());
+  EXPECT_TRUE(loaded.text.messages().empty());
   interrupted = false;
   say_as_fresh(loaded, kTurns[0]);
   expect_consistent(loaded);
@@ -313,12 +321,12 @@ TEST_F(ChatTest, ADynamicScaleFollowsTheConversation) {
   rope.scaling = "dynamic-yarn";
   rope.original_ctx = 64;
   session_options_.rope = resolve_rope(model_.spec.rope(), rope);
-  Conversation& conversation = begin();
+  CachedConversation& conversation = begin();
   for (int i = 0; i < 6; ++i) say(conversation, kTurns[static_cast<size_t>(i) % 3]);
-  const int64_t length = conversation.context().sequence.length();
+  const int64_t length = conversation.context.sequence.length();
   EXPECT_GT(length, 128);
-  EXPECT_GT(conversation.context().sequence.cache().rerotations().count, 2);
-  EXPECT_EQ(conversation.context().sequence.cache().frequencies(),
+  EXPECT_GT(conversation.context.sequence.cache().rerotations().count, 2);
+  EXPECT_EQ(conversation.context.sequence.cache().frequencies(),
             frequencies_for(session_->options(), session_->rope(), length));
   expect_consistent(conversation);
   conversation.reset();
@@ -381,18 +389,18 @@ TEST_F(ChatTest, ARefusedSystemMessageIsNamed) {
   const std::string plain = kPlain;
   const std::string wants_word =
       "{% if 'please' not in messages[-1].content %}{{ raise_exception('say please') }}{% endif %}" + plain;
-  Conversation& conversation = begin(wants_word.c_str());
-  conversation.set_system("Be brief.");
+  CachedConversation& conversation = begin(wants_word.c_str());
+  conversation.text.set_system("Be brief.");
   EXPECT_TRUE(names(error_of([&] { say(conversation, "Hello"); }), "say please"));
-  EXPECT_EQ(conversation.messages().size(), 1U);
+  EXPECT_EQ(conversation.text.messages().size(), 1U);
   say(conversation, "Hello, please");
   const std::string wants_system =
       "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}" + plain;
-  Conversation& with_system = begin(wants_system.c_str());
+  CachedConversation& with_system = begin(wants_system.c_str());
   EXPECT_TRUE(names(error_of([&] { say(with_system, "Hello"); }), "no system"));
-  with_system.set_system("Be brief.");
-  EXPECT_TRUE(names(error_of([&] { with_system.set_system(""); }), "no system"));
-  ASSERT_EQ(with_system.messages().size(), 1U);
+  with_system.text.set_system("Be brief.");
+  EXPECT_TRUE(names(error_of([&] { with_system.text.set_system(""); }), "no system"));
+  ASSERT_EQ(with_system.text.messages().size(), 1U);
   say(with_system, "Hello");
 }
 
