@@ -200,7 +200,7 @@ void Engine::load_weights(ModelFiles files, const ModelSpec& spec, std::future<v
   session_options.prefill_chunk = options.prefill_chunk;
   session_options.rope_steps = options.rope_steps;
   session_options.stale_cache = options.stale_cache;
-  if (is_quantized(model.weights.form.dtype)) session_options.activations = options.activations;
+  if (is_quantized(model.weights.format.dtype)) session_options.activations = options.activations;
   if (options.warn && model.files.tensors) {
     session_options.on_not_finite = on_not_finite(options, model);
     session_options.on_saturated = on_saturated(options);

@@ -8,7 +8,7 @@
 namespace lariat {
 
 LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host,
-                            std::span<const WeightFormat> forms, DType compute, bool in_place, bool tiled) {
+                            std::span<const WeightFormat> formats, DType compute, bool in_place, bool tiled) {
   constexpr size_t kAlignment = 64;
   LoadedWeight loaded;
   loaded.weight.compute = compute;
@@ -16,7 +16,7 @@ LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host,
   size_t bytes = 0;
   for (size_t i = 0; i < host.size(); ++i) {
     const Matrix& from = host[i].m;
-    Matrix to(nullptr, forms[i], from.rows, from.cols);
+    Matrix to(nullptr, formats[i], from.rows, from.cols);
     to.tiled = tiled && to.dtype == DType::kBF16 && compute == DType::kBF16;
     const bool stays = in_place && from && to.dtype == from.dtype && !to.tiled;
     loaded.weight.blocks.push_back({stays ? from : to, {}});

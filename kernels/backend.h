@@ -169,10 +169,10 @@ class Backend {
   virtual void copy_out(void* host_dst, const void* src, size_t bytes) = 0;
   virtual void copy(void* dst, const void* src, size_t bytes) = 0;  // within the backend; no overlap
 
-  // Loads the blocks of a weight, without biases, in this backend's layout. Block i is converted to forms[i];
-  // inputs are rounded to `compute`. The CPU uses unconverted float blocks in place. `host` memory and the
-  // backend must outlive the weight.
-  virtual LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
+  // Loads the blocks of a weight, without biases, in this backend's layout. Block i is converted to
+  // formats[i]; inputs are rounded to `compute`. The CPU uses unconverted float blocks in place. `host`
+  // memory and the backend must outlive the weight.
+  virtual LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> formats,
                                    DType compute) = 0;
 
   // Waits for all queued work.
@@ -286,7 +286,7 @@ class Backend {
 // Assigns memory to a weight for load_weight. in_place: float blocks that need no conversion stay in host
 // memory. tiled: bf16 matrices with bf16 compute get AMX tile order. The caller writes the data.
 LoadedWeight lay_out_weight(Backend& backend, std::span<const HostWeight> host,
-                            std::span<const WeightFormat> forms, DType compute, bool in_place,
+                            std::span<const WeightFormat> formats, DType compute, bool in_place,
                             bool tiled = false);
 
 inline void Buffer::Release::operator()(void* data) const noexcept { owner->release(data, bytes); }

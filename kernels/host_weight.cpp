@@ -63,7 +63,7 @@ void store_scale(ScaleType type, float value, uint8_t* to, int shift = 0) {
 
 // Whether a group has an FP8 NaN, which kernels do not check.
 bool has_nan(const CodeRow& from, const QuantLayout& layout, int64_t g) {
-  if (layout.form.grouping.code != Code::kE4M3 || layout.nested()) return false;
+  if (layout.format.grouping.code != Code::kE4M3 || layout.nested()) return false;
   const uint8_t* const first = from.codes + g * layout.size();
   const int64_t count = std::min(layout.size(), layout.cols - g * layout.size());
   return std::any_of(first, first + count, [](uint8_t code) { return (code & 0x7f) == 0x7f; });
@@ -71,7 +71,7 @@ bool has_nan(const CodeRow& from, const QuantLayout& layout, int64_t g) {
 
 // Writes a row's scales to their positions in `to`, which must be zero there.
 void put_scales(const CodeRow& from, const QuantLayout& layout, int64_t row, uint8_t* to) {
-  const Grouping& grouping = layout.form.grouping;
+  const Grouping& grouping = layout.format.grouping;
   const int64_t scale_step = kQuantRows * layout.scale_width(), minima = layout.inner_bytes();
   for (int64_t b = 0; b < layout.blocks(); ++b) {
     const int64_t first = b * layout.block(), last = std::min(first + layout.block(), layout.cols);
@@ -110,7 +110,7 @@ HostWeight float_columns(const HostWeight& from, int64_t first, int64_t count) {
     }
     std::copy_n(whole + first * element, count * element, to.codes);
   };
-  return {from.m.form(), from.m.rows, count, read};
+  return {from.m.format(), from.m.rows, count, read};
 }
 
 HostWeight quantized_columns(const HostWeight& from, int64_t first, int64_t count) {
@@ -128,7 +128,7 @@ HostWeight quantized_columns(const HostWeight& from, int64_t first, int64_t coun
     if (m.grouping.minimum)
       std::copy_n(outer_minima + first / block, ceil_div(count, block), to.outer_minima);
   };
-  return {m.form(), m.rows, count, read};
+  return {m.format(), m.rows, count, read};
 }
 
 // The same weight in f32.
@@ -144,7 +144,7 @@ HostWeight dequantized(const HostWeight& from) {
 HostWeight rows_of(const HostWeight& from, int64_t first, int64_t count) {
   if (from.m) return from.m.row_range(first, count);
   const auto read = [read = from.read_row, first](int64_t row, const CodeRow& to) { read(first + row, to); };
-  return {from.m.form(), count, from.m.cols, read};
+  return {from.m.format(), count, from.m.cols, read};
 }
 
 HostWeight columns_of(const HostWeight& from, int64_t first, int64_t count) {
@@ -155,7 +155,7 @@ HostWeight columns_of(const HostWeight& from, int64_t first, int64_t count) {
 }
 
 bool copies_codes(const HostWeight& from, const Matrix& to) {
-  return from.read_row && from.m.form() == to.form();
+  return from.read_row && from.m.format() == to.format();
 }
 
 void put_codes(const uint8_t* codes, const QuantLayout& layout, uint8_t* tile) {
@@ -195,7 +195,7 @@ void read_floats(const HostWeight& from, int64_t first_row, const Matrix& to) {
   RowOfCodes row(from.m);
   std::array<float, 256> values{};
   const size_t codes = from.m.dtype == DType::kQ4 ? 16 : 256;
-  for (size_t q = 0; q < codes; ++q) values[q] = code_value(from.m.form(), static_cast<uint8_t>(q));
+  for (size_t q = 0; q < codes; ++q) values[q] = code_value(from.m.format(), static_cast<uint8_t>(q));
   std::vector<float> made(static_cast<size_t>(to.cols));
   for (int64_t r = 0; r < to.rows; ++r) {
     from.read_row(first_row + r, row.room());
@@ -208,7 +208,7 @@ void lay_out(const HostWeight& from, const Matrix& to) {
   const QuantLayout layout(to);
   if (!is_quantized(to.dtype)) return read_floats(from, 0, to);
   if (!from.read_row)
-    return to.grouping.plain() ? quantize(from.m, to) : lay_out(searched(from.m, to.form()), to);
+    return to.grouping.plain() ? quantize(from.m, to) : lay_out(searched(from.m, to.format()), to);
   if (copies_codes(from, to)) return lay_out_tiles(from, 0, to, 0, layout.tiles(), put_codes);
   std::vector<float> made(static_cast<size_t>(to.rows * to.cols));
   const Matrix floats(made.data(), DType::kF32, to.rows, to.cols);

@@ -26,9 +26,9 @@ struct HostWeight {
   std::function<void(int64_t row, const CodeRow& to)> read_row;
 
   HostWeight(const Matrix& floats) : m(floats) {}  // NOLINT(google-explicit-constructor): most are
-  HostWeight(const WeightFormat& form, int64_t rows, int64_t cols,
+  HostWeight(const WeightFormat& format, int64_t rows, int64_t cols,
              std::function<void(int64_t row, const CodeRow& to)> read)
-      : m(nullptr, form, rows, cols), read_row(std::move(read)) {}
+      : m(nullptr, format, rows, cols), read_row(std::move(read)) {}
 };
 
 // Rows [first, first + count), in place if `from` is.

@@ -88,7 +88,7 @@ Group quantize_group(const float* w, DType dtype) {
 // shift: of a scale, or of a minimum, in the byte of a pair.
 float stored_scale(const QuantLayout& layout, const uint8_t* inner, const uint8_t* outer, int shift) {
   const auto half = [](const uint8_t* at) { return static_cast<uint16_t>(at[0] | at[1] << 8); };
-  switch (layout.form.grouping.scales) {
+  switch (layout.format.grouping.scales) {
     case ScaleType::kBF16:
       return bf16_to_f32(half(inner));
     case ScaleType::kF16:
@@ -121,11 +121,11 @@ std::span<const float, 16> code_table(Code code) {
   }
 }
 
-float code_value(const WeightFormat& form, uint8_t q) {
-  const Code code = form.grouping.code;
+float code_value(const WeightFormat& format, uint8_t q) {
+  const Code code = format.grouping.code;
   if (code == Code::kE4M3) return e4m3(q);
   if (code != Code::kLinear) return code_table(code)[q];
-  return static_cast<float>(q - QuantLayout(form, 0, 0).zero());
+  return static_cast<float>(q - QuantLayout(format, 0, 0).zero());
 }
 
 size_t stored_bytes(const Matrix& m) {
@@ -159,7 +159,7 @@ float dequantized(const Matrix& m, int64_t row, int64_t col) {
   const auto* bytes = static_cast<const uint8_t*>(m.data);
   const uint8_t *inner = bytes + layout.scale_at(row, col), *outer = bytes + layout.outer_at(row, col);
   double value = stored_scale(layout, inner, outer, 0);
-  value *= code_value(m.form(), layout.value(bytes, row, col));
+  value *= code_value(m.format(), layout.value(bytes, row, col));
   if (m.grouping.minimum)
     value += stored_scale(layout, inner + layout.inner_bytes(), outer + 2 * kQuantRows, 4);
   return static_cast<float>(value);

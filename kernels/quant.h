@@ -68,18 +68,18 @@ constexpr std::array<QuantPlane, 2> planes_of(int bits) {
 }
 
 struct QuantLayout {
-  WeightFormat form;
+  WeightFormat format;
   int64_t rows, cols;
 
-  explicit QuantLayout(const Matrix& m) : QuantLayout(m.form(), m.rows, m.cols) {}
-  QuantLayout(const WeightFormat& form_, int64_t rows_, int64_t cols_)
-      : form(form_), rows(rows_), cols(cols_) {}
+  explicit QuantLayout(const Matrix& m) : QuantLayout(m.format(), m.rows, m.cols) {}
+  QuantLayout(const WeightFormat& format_, int64_t rows_, int64_t cols_)
+      : format(format_), rows(rows_), cols(cols_) {}
 
-  bool bytes_wide() const { return form.dtype == DType::kQ8; }
-  bool pairs() const { return form.grouping.scales == ScaleType::kPairs; }
-  bool nested() const { return is_nested(form.grouping.scales); }
-  int64_t size() const { return form.grouping.size; }
-  int64_t block() const { return form.grouping.block; }
+  bool bytes_wide() const { return format.dtype == DType::kQ8; }
+  bool pairs() const { return format.grouping.scales == ScaleType::kPairs; }
+  bool nested() const { return is_nested(format.grouping.scales); }
+  int64_t size() const { return format.grouping.size; }
+  int64_t block() const { return format.grouping.block; }
   int64_t tiles() const { return ceil_div(rows, kQuantRows); }
   int64_t blocks() const { return ceil_div(cols, block()); }
   int64_t groups() const { return blocks() * (block() / kQuantGroup); }  // of 32 inputs, per output
@@ -94,10 +94,10 @@ struct QuantLayout {
   int64_t block_bytes() const { return scale_bytes() + block() / kQuantGroup * group_bytes(); }
   int64_t tile_bytes() const { return blocks() * block_bytes(); }
   size_t bytes() const { return static_cast<size_t>(tiles() * tile_bytes()); }
-  int bits() const { return form.grouping.bits > 0 ? form.grouping.bits : bytes_wide() ? 8 : 4; }
-  int zero() const { return form.grouping.minimum ? 0 : 1 << (bits() - 1); }
+  int bits() const { return format.grouping.bits > 0 ? format.grouping.bits : bytes_wide() ? 8 : 4; }
+  int zero() const { return format.grouping.minimum ? 0 : 1 << (bits() - 1); }
   int64_t scale_width() const {
-    const ScaleType type = form.grouping.scales;
+    const ScaleType type = format.grouping.scales;
     return type == ScaleType::kF32 ? 4 : nested() ? 1 : 2;
   }
 
@@ -135,7 +135,7 @@ struct QuantLayout {
       if (plane.bits > 0) body(plane, at + plane.line(quad), plane.shift(quad));
     }
   }
-  int64_t kinds() const { return form.grouping.minimum ? 2 : 1; }
+  int64_t kinds() const { return format.grouping.minimum ? 2 : 1; }
   int64_t kind_bytes() const { return block() / size() * kQuantRows * scale_width(); }  // scales, or minima
   int64_t block_at(int64_t row, int64_t col) const {
     return row / kQuantRows * tile_bytes() + col / block() * block_bytes();
@@ -146,7 +146,7 @@ struct QuantLayout {
 std::span<const float, 16> code_table(Code code);
 
 // v(q) of a byte or nibble q.
-float code_value(const WeightFormat& form, uint8_t q);
+float code_value(const WeightFormat& format, uint8_t q);
 
 size_t stored_bytes(const Matrix& m);
 

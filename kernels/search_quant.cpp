@@ -195,22 +195,22 @@ void search_row(const float* w, int64_t cols, int64_t block, int largest, const 
   }
 }
 
-WeightFormat searched_form(DType dtype, int64_t cols) {
+WeightFormat searched_format(DType dtype, int64_t cols) {
   Grouping grouping{.scales = ScaleType::kNested, .minimum = true, .size = kSearchGroup};
   grouping.block = static_cast<uint16_t>(search_block(cols));
   return {dtype, grouping};
 }
 
-HostWeight searched(const Matrix& floats, const WeightFormat& form) {
-  const auto read = [floats, form](int64_t row, const CodeRow& to) {
+HostWeight searched(const Matrix& floats, const WeightFormat& format) {
+  const auto read = [floats, format](int64_t row, const CodeRow& to) {
     std::vector<float> w(static_cast<size_t>(floats.cols));
     convert(floats.row_range(row, 1), {w.data(), DType::kF32, 1, floats.cols});
     std::vector<uint8_t> codes(static_cast<size_t>(round_up(floats.cols, kSearchGroup)));
-    search_row(w.data(), floats.cols, form.grouping.block, form.dtype == DType::kQ4 ? 15 : 255,
+    search_row(w.data(), floats.cols, format.grouping.block, format.dtype == DType::kQ4 ? 15 : 255,
                {codes.data(), to.scales, to.minima, to.outer, to.outer_minima});
     std::copy_n(codes.begin(), w.size(), to.codes);
   };
-  return {form, floats.rows, floats.cols, read};
+  return {format, floats.rows, floats.cols, read};
 }
 
 }  // namespace lariat

@@ -35,7 +35,7 @@ struct SearchedRow {
 void search_row(const float* w, int64_t cols, int64_t block, int largest, const SearchedRow& out);
 
 // Format of searched rows of `cols`, and floats in this format (4 or 8 bits), searched when a row is read.
-WeightFormat searched_form(DType dtype, int64_t cols);
-HostWeight searched(const Matrix& floats, const WeightFormat& form);
+WeightFormat searched_format(DType dtype, int64_t cols);
+HostWeight searched(const Matrix& floats, const WeightFormat& format);
 
 }  // namespace lariat

@@ -50,15 +50,15 @@ struct Matrix {
   Matrix() = default;
   Matrix(void* data_, DType dtype_, int64_t rows_, int64_t cols_)
       : Matrix(data_, dtype_, rows_, cols_, cols_) {}
-  Matrix(void* data_, const WeightFormat& form, int64_t rows_, int64_t cols_)
-      : Matrix(data_, form.dtype, rows_, cols_) {
-    grouping = form.grouping;
+  Matrix(void* data_, const WeightFormat& format, int64_t rows_, int64_t cols_)
+      : Matrix(data_, format.dtype, rows_, cols_) {
+    grouping = format.grouping;
   }
   Matrix(void* data_, DType dtype_, int64_t rows_, int64_t cols_, int64_t stride_)
       : data(data_), dtype(dtype_), rows(rows_), cols(cols_), stride(stride_) {}
 
   explicit operator bool() const { return data != nullptr; }
-  WeightFormat form() const { return {dtype, grouping}; }
+  WeightFormat format() const { return {dtype, grouping}; }
 
   // Rows [first, first + count), sharing the storage.
   Matrix row_range(int64_t first, int64_t count) const {

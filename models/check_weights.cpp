@@ -40,7 +40,7 @@ class CheckedTensors : public Source {
   Matrix vector(const Parameter& parameter) override {
     const StoredTensor& tensor = checkpoint_.check(parameter.name, stored_shape(parameter));
     names.insert(parameter.name);
-    return shape_of(parameter, tensor.form());
+    return shape_of(parameter, tensor.format());
   }
   Weight weight(std::span<const Parameter> blocks) override {
     Weight weight;

@@ -50,17 +50,17 @@ class CheckpointWeights : public WeightLoader {
       read(row, to);
       const int64_t end = first + row + 1;
       if ((row + 1) % run == 0)
-        checkpoint_.give_back(from, static_cast<size_t>((end - run) * row_bytes),
-                              static_cast<size_t>(end * row_bytes));
+        checkpoint_.release_pages(from, static_cast<size_t>((end - run) * row_bytes),
+                                  static_cast<size_t>(end * row_bytes));
     };
   }
   static int64_t rows_in(const Parameter& parameter) { return std::max(parameter.rows, parameter.part.of); }
-  void give_back(const Parameter& parameter) override {
+  void release_pages(const Parameter& parameter) override {
     const StoredTensor& from = tensor(parameter);
-    if (!parameter.stacked) return checkpoint_.give_back(from);
+    if (!parameter.stacked) return checkpoint_.release_pages(from);
     const size_t row_bytes = from.bytes / static_cast<size_t>(rows_in(parameter)),
                  first = static_cast<size_t>(parameter.part.first) * row_bytes;
-    checkpoint_.give_back(from, first, first + static_cast<size_t>(parameter.rows) * row_bytes);
+    checkpoint_.release_pages(from, first, first + static_cast<size_t>(parameter.rows) * row_bytes);
   }
 
   const ModelSpec& spec_;

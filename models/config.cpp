@@ -94,7 +94,7 @@ ModelSpec spec_of(const nlohmann::json& config, const std::filesystem::path& fil
   read_generation_keys(json, spec);
   spec.file = file;
   spec.family = family.name;
-  if (!family.in_transformers) json.pass_over("auto_map");
+  if (!family.in_transformers) json.mark_read("auto_map");
   check_unread(json, spec, &spec.warnings);
   return spec;
 }

@@ -98,7 +98,7 @@ void read_generation_config(const ModelTexts& texts, ModelSpec& spec) {
   read_generation_keys(json, spec);
   if (json.has("eos_token_id")) spec.eos_token_ids.clear();
   add_eos_tokens(json, spec);
-  if (texts.has("qwen.tiktoken")) json.pass_over("chat_format");  // used by ChatTemplate::load
+  if (texts.has("qwen.tiktoken")) json.mark_read("chat_format");  // used by ChatTemplate::load
   std::string unknown;
   for (const std::string& key : json.unread_keys()) {
     if (!has_name(kHarmless, key)) append(unknown, key);

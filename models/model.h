@@ -15,11 +15,11 @@ struct Model {
   Weights weights;
   // "none", "q8" or "q4"; for a quantised checkpoint, the width of its values.
   std::string_view quantization() const {
-    return is_quantized(weights.form.dtype) ? name_of(weights.form.dtype) : "none";
+    return is_quantized(weights.format.dtype) ? name_of(weights.format.dtype) : "none";
   }
   // Dtype for the limit of products (kernels/limits.h).
   DType product_dtype() const {
-    return is_quantized(weights.form.dtype) ? weights.form.dtype : weights.compute;
+    return is_quantized(weights.format.dtype) ? weights.format.dtype : weights.compute;
   }
   size_t file_bytes = 0;
   // With several ranks: the division, and the spec of this rank's part, to which the weights belong.

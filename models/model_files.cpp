@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 // A part's name without its number; "": not a part of a split GGUF.
 std::string name_of_all_parts(std::string name) {
-  static const std::regex form(R"(.*-[0-9]{5}-of-[0-9]{5}\.gguf)");
-  return std::regex_match(name, form) ? name.erase(name.size() - 19, 5) : "";
+  static const std::regex pattern(R"(.*-[0-9]{5}-of-[0-9]{5}\.gguf)");
+  return std::regex_match(name, pattern) ? name.erase(name.size() - 19, 5) : "";
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 // splitmix64 (public domain, Vigna): fast enough to fill gigabytes, and identical on every platform. Its
 // state is a counter, so that threads can compute any row alone: returns number `ahead` (from 1) after
 // `state`.
-uint64_t random_behind(uint64_t state, uint64_t ahead) {
+uint64_t random_after(uint64_t state, uint64_t ahead) {
   uint64_t z = state + ahead * 0x9E3779B97F4A7C15ULL;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
@@ -25,7 +25,7 @@ void fill_random(uint8_t* out, int64_t count, DType dtype, int exponent, uint64_
   const int mantissa_bits = dtype == DType::kF32 ? 23 : dtype == DType::kBF16 ? 7 : 10;
   const int sign_bit = dtype == DType::kF32 ? 31 : 15;
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-    const uint64_t random = random_behind(state, first + i + 1);
+    const uint64_t random = random_after(state, first + i + 1);
     const uint32_t mantissa = static_cast<uint32_t>(random) & ((1U << mantissa_bits) - 1);
     const uint32_t biased =
         static_cast<uint32_t>(std::max(1, bias - exponent - static_cast<int>(random >> 62)));
@@ -49,14 +49,14 @@ class RandomWeights : public WeightLoader {
  private:
   // Quantised weights start from the checkpoint's dtype.
   HostWeight host(const Parameter& parameter, bool /*once*/) override {
-    const DType stored = stored_form(parameter, requested_, spec_.dtype).dtype,
+    const DType stored = stored_format(parameter, requested_, spec_.dtype).dtype,
                 drawn = is_quantized(stored) ? spec_.dtype : stored;
     const int exponent =
         is_vector(parameter.role)
             ? 0
             : static_cast<int>(std::lround(std::log2(std::sqrt(static_cast<double>(parameter.cols)))));
     uint64_t state = seed_ + static_cast<uint64_t>(parameter.part.first);
-    for (const char c : parameter.name) state = random_behind(state, 1) ^ static_cast<uint64_t>(c);
+    for (const char c : parameter.name) state = random_after(state, 1) ^ static_cast<uint64_t>(c);
     const auto read = [=, cols = parameter.cols](int64_t row, const CodeRow& to) {
       fill_random(to.codes, cols, drawn, exponent, state, static_cast<uint64_t>(row * cols));
     };

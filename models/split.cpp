@@ -30,9 +30,9 @@ std::optional<Shares> divide(int64_t total, int64_t unit, int64_t ranks) {
 // Columns that a weight's format keeps together.
 int64_t unit_of(const Weight& weight) {
   if (!weight) return 1;
-  const WeightFormat form = weight.blocks[0].w.form();
-  if (!is_quantized(form.dtype)) return 1;
-  return form.grouping.unit();
+  const WeightFormat format = weight.blocks[0].w.format();
+  if (!is_quantized(format.dtype)) return 1;
+  return format.grouping.unit();
 }
 
 // Divides heads of `width` columns of o. More ranks than KV heads: each KV head has several ranks.

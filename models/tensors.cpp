@@ -36,7 +36,7 @@ HostWeight rows_of(const StoredTensor& tensor, int64_t rows, std::function<int64
     std::memcpy(to.codes, all.m.row_range(row_of(row), 1).data,
                 static_cast<size_t>(all.m.cols) * size_of(all.m.dtype));
   };
-  return {all.m.form(), rows, all.m.cols, read};
+  return {all.m.format(), rows, all.m.cols, read};
 }
 
 HostWeight elements_of(const StoredTensor& vector, int64_t count, std::function<int64_t(int64_t)> index_of,
@@ -125,9 +125,9 @@ std::optional<size_t> Tensors::place_in(const MappedFile& file, const StoredTens
   return static_cast<size_t>(tensor.data - file.data());
 }
 
-void Tensors::give_back(const StoredTensor& tensor, size_t first, size_t last) const {
+void Tensors::release_pages(const StoredTensor& tensor, size_t first, size_t last) const {
   for (const auto& file : files_) {
-    if (const auto begin = place_in(*file, tensor)) file->give_back(*begin + first, *begin + last);
+    if (const auto begin = place_in(*file, tensor)) file->release_pages(*begin + first, *begin + last);
   }
 }
 

@@ -33,7 +33,7 @@ struct StoredTensor {
 
   // Throws Error for anything but F32, F16, BF16.
   DType float_dtype() const;
-  WeightFormat form() const { return reader ? reader->m.form() : float_dtype(); }
+  WeightFormat format() const { return reader ? reader->m.format() : float_dtype(); }
   // Throws Error like float_dtype().
   HostWeight rows() const;
 };
@@ -70,8 +70,8 @@ class Tensors {
   void populate(const std::set<std::string>& names,
                 const std::function<void(size_t done, size_t total)>& progress) const;
   // Releases the memory of bytes [first, last) of a tensor; a later read reads the file again.
-  void give_back(const StoredTensor& tensor) const { give_back(tensor, 0, tensor.bytes); }
-  void give_back(const StoredTensor& tensor, size_t first, size_t last) const;
+  void release_pages(const StoredTensor& tensor) const { release_pages(tensor, 0, tensor.bytes); }
+  void release_pages(const StoredTensor& tensor, size_t first, size_t last) const;
 
  private:
   void align(StoredTensor& tensor) const;

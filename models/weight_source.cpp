@@ -31,14 +31,14 @@ HostWeight transposed(const HostWeight& from) {
 DType compute_of(Role role, std::span<const WeightFormat> stored) {
   if (role == Role::kRouter) return DType::kF32;
   const bool bf16 = std::all_of(stored.begin(), stored.end(),
-                                [](const WeightFormat& form) { return form.dtype == DType::kBF16; });
+                                [](const WeightFormat& format) { return format.dtype == DType::kBF16; });
   return bf16 ? DType::kBF16 : DType::kF32;
 }
 
 }  // namespace
 
-WeightFormat stored_form(const Parameter& parameter, std::optional<WeightFormat> requested,
-                         const WeightFormat& own) {
+WeightFormat stored_format(const Parameter& parameter, std::optional<WeightFormat> requested,
+                           const WeightFormat& own) {
   const Role role = parameter.role;
   if (is_vector(role) || role == Role::kPerExpert) return DType::kF32;  // small, and read by f32 code
   // A router is small, and its errors choose other experts.
@@ -47,8 +47,9 @@ WeightFormat stored_form(const Parameter& parameter, std::optional<WeightFormat>
   const bool is_searched = !requested->grouping.plain();
   if (role == Role::kEmbedding) return own;
   if (role == Role::kHead || (role == Role::kSensitive && is_searched)) return DType::kQ8;
-  return is_searched ? searched_form(requested->dtype, parameter.transposed ? parameter.rows : parameter.cols)
-                     : *requested;
+  return is_searched
+             ? searched_format(requested->dtype, parameter.transposed ? parameter.rows : parameter.cols)
+             : *requested;
 }
 
 WeightLoader::WeightLoader(const ModelSpec& spec, Backend& backend, std::optional<WeightFormat> requested)
@@ -65,17 +66,17 @@ HostWeight WeightLoader::own_part(const Parameter& parameter, bool once) {
 }
 
 Weight WeightLoader::weight(std::span<const Parameter> blocks) {
-  const WeightFormat own = host(blocks[0], false).m.form();
-  return left_out(blocks[0].role, stored_form(blocks[0], requested_, own)) ? Weight() : load(blocks);
+  const WeightFormat own = host(blocks[0], false).m.format();
+  return left_out(blocks[0].role, stored_format(blocks[0], requested_, own)) ? Weight() : load(blocks);
 }
 
 HostWeight WeightLoader::table(const Parameter& parameter) {
   HostWeight rows = host(parameter, false);
-  const WeightFormat own = rows.m.form();
-  const bool stays = is_quantized(own.dtype) && stored_form(parameter, requested_, own) == own;
+  const WeightFormat own = rows.m.format();
+  const bool stays = is_quantized(own.dtype) && stored_format(parameter, requested_, own) == own;
   // Rows are read one by one and keep their order (Traits::copies_bf16).
   if (!stays || !backend_.traits().host_memory) return load({&parameter, 1}, DType::kF32).blocks[0].w;
-  give_back(parameter);
+  release_pages(parameter);
   return rows;
 }
 
@@ -89,14 +90,14 @@ Weight WeightLoader::load(std::span<const Parameter> blocks, std::optional<DType
   std::vector<WeightFormat> stored;
   for (const Parameter& block : blocks) {
     from.push_back(own_part(block, true));
-    stored.push_back(stored_form(block, requested_, own_form(block, from.back().m.form(), spec_)));
+    stored.push_back(stored_format(block, requested_, own_format(block, from.back().m.format(), spec_)));
     if (block.transposed) from.back() = transposed(from.back());
   }
   LoadedWeight loaded =
       backend_.load_weight(from, stored, compute.value_or(compute_of(blocks[0].role, stored)));
   for (size_t i = 0; i < blocks.size(); ++i) {
     const bool in_place = from[i].m && loaded.weight.blocks[i].w.data == from[i].m.data;
-    if (!in_place) give_back(blocks[i]);
+    if (!in_place) release_pages(blocks[i]);
   }
   if (loaded.memory.data() != nullptr) memory_.push_back(std::move(loaded.memory));
   return std::move(loaded.weight);

@@ -33,9 +33,9 @@ struct Parameter {
 };
 
 // Matrix without data.
-inline Matrix shape_of(const Parameter& parameter, const WeightFormat& form) {
-  return parameter.transposed ? Matrix(nullptr, form, parameter.cols, parameter.rows)
-                              : Matrix(nullptr, form, parameter.rows, parameter.cols);
+inline Matrix shape_of(const Parameter& parameter, const WeightFormat& format) {
+  return parameter.transposed ? Matrix(nullptr, format, parameter.cols, parameter.rows)
+                              : Matrix(nullptr, format, parameter.rows, parameter.cols);
 }
 
 // Source of parameters: a checkpoint, a random generator, or none (shapes only).
@@ -51,11 +51,11 @@ class Source {
 };
 
 // own: format of the source.
-WeightFormat stored_form(const Parameter& parameter, std::optional<WeightFormat> requested,
-                         const WeightFormat& own);
+WeightFormat stored_format(const Parameter& parameter, std::optional<WeightFormat> requested,
+                           const WeightFormat& own);
 // Format of a block before conversion. A transposed block is read as floats: its groups of inputs would be
 // groups of outputs.
-inline WeightFormat own_form(const Parameter& parameter, const WeightFormat& own, const ModelSpec& spec) {
+inline WeightFormat own_format(const Parameter& parameter, const WeightFormat& own, const ModelSpec& spec) {
   return parameter.transposed && is_quantized(own.dtype) ? WeightFormat(spec.dtype) : own;
 }
 inline bool left_out(Role role, const WeightFormat& stored) {
@@ -77,7 +77,7 @@ class WeightLoader : public Source {
   // once: the matrix is read once, in order.
   virtual HostWeight host(const Parameter& parameter, bool once) = 0;
   // Called after the last read.
-  virtual void give_back(const Parameter&) {}
+  virtual void release_pages(const Parameter&) {}
 
  private:
   Weight load(std::span<const Parameter> blocks, std::optional<DType> compute = {});

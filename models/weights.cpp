@@ -64,9 +64,9 @@ class PlannedWeights : public Source {
     Weight weight;
     for (const Parameter& parameter : blocks) {
       const StoredTensor* tensor = checkpoint_ != nullptr ? checkpoint_->find(parameter.name) : nullptr;
-      const WeightFormat own = tensor != nullptr ? tensor->form() : WeightFormat(spec_.dtype);
-      if (left_out(parameter.role, stored_form(parameter, requested_, own))) continue;
-      const WeightFormat stored = stored_form(parameter, requested_, own_form(parameter, own, spec_));
+      const WeightFormat own = tensor != nullptr ? tensor->format() : WeightFormat(spec_.dtype);
+      if (left_out(parameter.role, stored_format(parameter, requested_, own))) continue;
+      const WeightFormat stored = stored_format(parameter, requested_, own_format(parameter, own, spec_));
       weight.blocks.push_back({shape_of(parameter, stored), {}});
     }
     return weight;
@@ -104,7 +104,7 @@ Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& s
   if (!tied) weights.head = source.weight({&head, 1});
   Counts counts;
   for (size_t i = 0; i < weights.layers.size(); ++i) count_layer(spec.layers[i], weights.layers[i], counts);
-  std::tie(weights.form.dtype, weights.form.grouping.scales, weights.compute) = counts.most();
+  std::tie(weights.format.dtype, weights.format.grouping.scales, weights.compute) = counts.most();
   count(weights.head, counts);
   weights.bytes = counts.bytes;
   weights.token_bytes = counts.token_bytes;

@@ -53,7 +53,7 @@ struct Weights {
   Norm norm;    // [hidden]
   Weight head;  // [vocab, hidden]; the embedding itself when tied
   // Dtype and scale type of most projections; dtype of rounded inputs.
-  WeightFormat form;
+  WeightFormat format;
   DType compute = DType::kF32;
   float embedding_multiplier = 1.0F;
   // Bytes that a step may read (the embedding table only if tied), and that one token reads, without unchosen

@@ -45,7 +45,7 @@ RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Place
 SUITES = {
     "models/rope.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],
     "models/rope_yarn.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*")],
-    "models/safetensors.cpp": [("models_test", "Safetensors*:Forms*:Keys*:Specs*")],
+    "models/safetensors.cpp": [("models_test", "Safetensors*:Formats*:Keys*:Specs*")],
     "models/quantization/gguf_blocks.cpp": [("models_test", "Gguf*"), ("engine_test", "*Gguf*")],
     "models/decoder.cpp": RUNNING + [("engine_test", "*LongOther*:*Qwen*:*FormLogits*:*Gguf*:Alibi*")],
     "kernels/cpu/rerotate_keys.cpp": [("kernels_test", "*Rerotat*"), ("engine_test", "Placed*:Latent*:Saturat*:OwnScaling*")],

@@ -187,7 +187,7 @@ void print_results(const std::vector<BenchResult>& results, const Engine& engine
   for (const auto& result : results) rows.push_back(to_json(result));
   print_json({{"results", rows},
               {"device", engine.backend->description()},
-              {"dtype", name_of(engine.model.weights.form.dtype)},
+              {"dtype", name_of(engine.model.weights.format.dtype)},
               {"quantize", engine.model.quantization()},
               {"activations", activations_json(engine.model, engine.session_options)},
               {"limits",

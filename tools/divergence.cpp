@@ -63,7 +63,7 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
 
 nlohmann::ordered_json to_json(const std::filesystem::path& folder, Session& session) {
   return {{"folder", folder.string()},
-          {"weights", name_of(session.model().weights.form.dtype)},
+          {"weights", name_of(session.model().weights.format.dtype)},
           {"activations", activations_json(session.model(), session.options())},
           {"device", session.backend().description()},
           {"keys", name_of(session.options().k_dtype)},

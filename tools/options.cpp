@@ -86,7 +86,7 @@ void warn_idle(const CommonOptions& options, std::vector<std::string> names, con
 }
 
 nlohmann::ordered_json activations_json(const Model& model, const SessionOptions& options) {
-  if (!is_quantized(model.weights.form.dtype)) return nullptr;
+  if (!is_quantized(model.weights.format.dtype)) return nullptr;
   return options.activations;
 }
 
@@ -225,7 +225,7 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   if (options.dtype != "auto") open.dtype = parse_dtype(options.dtype);
   if (options.quantize != "none") {
     open.quantize =
-        options.quantize == "q8" ? WeightFormat(DType::kQ8) : searched_form(DType::kQ4, kSearchBlock);
+        options.quantize == "q8" ? WeightFormat(DType::kQ8) : searched_format(DType::kQ4, kSearchBlock);
   }
   open.kv_dtype = parse_kv_dtypes(options.kv_dtype);
   if (!options.quiet) open.warn = [](const std::string& line) { print_warnings({line}, false); };
@@ -246,7 +246,7 @@ Engine open_engine(const CommonOptions& options, Reads reads) {
   engine.options.progress = nullptr;
   progress.clear();
   print_warnings(engine.warnings, options.quiet);
-  if (!is_quantized(engine.model.weights.form.dtype))
+  if (!is_quantized(engine.model.weights.format.dtype))
     warn_idle(options, {"--activations"},
               "with floating-point weights; use --quantize q8 or a quantized model");
   if (open.ranks == nullptr) warn_idle(options, {"--split"}, "in one process; start several with mpirun");

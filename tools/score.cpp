@@ -71,8 +71,8 @@ nlohmann::ordered_json of_choices(const nlohmann::ordered_json& choices) {
 
 // Batching changes the last bits of sums; 8-bit activations amplify the change.
 void warn_of_rounding(const Engine& engine, bool quiet) {
-  const WeightFormat& form = engine.model.weights.form;
-  if (!is_quantized(form.dtype) || !is_integer(form.grouping.code) || engine.backend->name() != "cpu" ||
+  const WeightFormat& format = engine.model.weights.format;
+  if (!is_quantized(format.dtype) || !is_integer(format.grouping.code) || engine.backend->name() != "cpu" ||
       engine.session_options.activations == 16)
     return;
   print_warnings({"quantized weights multiply activations rounded to 8 bits: scores may differ by 0.3 nats "

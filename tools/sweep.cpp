@@ -48,10 +48,10 @@ View view_of(const SweepCommand& command, const Plan& plan) {
       throw UsageError(fmt::format("--relative-to {}: no such column; give one of {}", base.name(),
                                    fmt::join(names, ", ")));
   }
-  static const std::regex form("([0-9]{1,15})-([0-9]{1,15})");
+  static const std::regex pattern("([0-9]{1,15})-([0-9]{1,15})");
   for (const std::string& text : command.ranges) {
     std::smatch ends;
-    if (!std::regex_match(text, ends, form) || std::stoll(ends[1]) >= std::stoll(ends[2]))
+    if (!std::regex_match(text, ends, pattern) || std::stoll(ends[1]) >= std::stoll(ends[2]))
       throw UsageError(
           fmt::format("--ranges {}: no range of positions; write FROM-TO, such as 8192-12288", text));
     view.ranges.push_back({std::stoll(ends[1]), std::stoll(ends[2])});
@@ -126,9 +126,9 @@ void publish_shards(const SweepCommand& command, const Sweep& sweep) {
 // I from 0 to N - 1
 void read_shard(const std::string& text, SweepOptions& sweep) {
   if (text.empty()) return;
-  static const std::regex form("([0-9]{1,9})/([0-9]{1,9})");
+  static const std::regex pattern("([0-9]{1,9})/([0-9]{1,9})");
   std::smatch parts;
-  if (std::regex_match(text, parts, form)) {
+  if (std::regex_match(text, parts, pattern)) {
     sweep.shard_index = std::stoll(parts[1]);
     sweep.shard_count = std::stoll(parts[2]);
   }

@@ -112,7 +112,7 @@ std::string tokenizer_fingerprint(const ModelTexts& texts) {
   rest.add_text(settings.known != nullptr ? settings.known->names : settings.tokenizer_class);
   rest.add_text(settings.known != nullptr ? settings.known->added : "");
   rest.add(settings.legacy.value_or(true), settings.split_special);
-  for (const auto* list : {&settings.added, &settings.added_beside}) {
+  for (const auto* list : {&settings.added, &settings.added_with}) {
     for (const tok::AddedToken& token : *list) rest.add_text(token.content), rest.add(token.id);
   }
   return vocabulary.hex() + " " + rest.hex();

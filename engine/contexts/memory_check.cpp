@@ -80,7 +80,7 @@ void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requ
   const double have = free_host_bytes();
   if (wanted <= have) return;
   throw Error(spec.file.string() + ": weights in " +
-              std::string(name_of(requested.value_or(planned.form).dtype)) + " need " + gibibytes(wanted) +
+              std::string(name_of(requested.value_or(planned.format).dtype)) + " need " + gibibytes(wanted) +
               " and " + gibibytes(have) + " of memory are free" + of_container() + kSmaller);
 }
 

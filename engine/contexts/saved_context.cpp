@@ -25,7 +25,7 @@ ContextIdentity identity_of(const Session& session, const Sequence& sequence) {
   ContextIdentity identity;
   identity.model = model_fingerprint(model);
   identity.tokenizer = tokenizer_fingerprint(model.files.texts);
-  identity.weights = name_of(model.weights.form.dtype);
+  identity.weights = name_of(model.weights.format.dtype);
   identity.keys = name_of(session.options().k_dtype);
   identity.values = name_of(session.options().v_dtype);
   identity.rope = !model.spec.has_rope() ? "no pairs"

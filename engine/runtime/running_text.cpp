@@ -12,9 +12,9 @@ namespace {
 double row_cost(const Session& session, int64_t length) {
   const Weights& weights = session.model().weights;
   const KvPool& pool = session.pool();
-  const double share = weights.token_bytes < weights.bytes ? 0.8
-                       : is_quantized(weights.form.dtype)  ? 0.25
-                                                           : 0.05;
+  const double share = weights.token_bytes < weights.bytes  ? 0.8
+                       : is_quantized(weights.format.dtype) ? 0.25
+                                                            : 0.05;
   const auto read = static_cast<double>(weights.token_bytes),
              cached = static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position()) *
                       static_cast<double>(length);

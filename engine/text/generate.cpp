@@ -27,8 +27,8 @@ void settle_sampling(AnswerOptions& options, const SamplingOptions& given, const
   if (options.stop.empty()) options.stop = writes ? model.stop.get() : model.stop.value;
 }
 
-std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Tokenizer& tokenizer,
-                                   std::string_view text, bool bos) {
+std::vector<int32_t> encode_after(std::span<const int32_t> context, const Tokenizer& tokenizer,
+                                  std::string_view text, bool bos) {
   const std::vector<int32_t>& prefix = tokenizer.prefix();
   std::vector<int32_t> tokens = tokenizer.encode(text, false);
   const auto first =
@@ -41,7 +41,7 @@ std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Token
 
 std::vector<int32_t> prompt_tokens(std::span<const int32_t> context, const Tokenizer& tokenizer,
                                    std::string_view text, std::optional<int64_t> most) {
-  std::vector<int32_t> tokens = encode_behind(context, tokenizer, text, tokenizer.adds_bos());
+  std::vector<int32_t> tokens = encode_after(context, tokenizer, text, tokenizer.adds_bos());
   if (most) tokens.resize(std::min(tokens.size(), static_cast<size_t>(*most)));
   tokens.insert(tokens.begin(), context.begin(), context.end());
   return tokens;

@@ -34,8 +34,8 @@ void settle_sampling(AnswerOptions& options, const SamplingOptions& given, const
 
 // Encodes `text` after `context`. Tokenizer::prefix appears at most once, at the beginning of a text (`bos`:
 // is added there), never after a context.
-std::vector<int32_t> encode_behind(std::span<const int32_t> context, const Tokenizer& tokenizer,
-                                   std::string_view text, bool bos);
+std::vector<int32_t> encode_after(std::span<const int32_t> context, const Tokenizer& tokenizer,
+                                  std::string_view text, bool bos);
 // The context and the first `most` tokens of the text, with a BOS at the beginning if the tokenizer adds one.
 std::vector<int32_t> prompt_tokens(std::span<const int32_t> context, const Tokenizer& tokenizer,
                                    std::string_view text, std::optional<int64_t> most = {});

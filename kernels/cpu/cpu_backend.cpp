@@ -74,9 +74,9 @@ void* CpuBackend::at_least(Buffer& buffer, size_t bytes) {
   return buffer.data();
 }
 
-LoadedWeight CpuBackend::load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
+LoadedWeight CpuBackend::load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> formats,
                                      DType compute) {
-  LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, true, cpu::has_amx_bf16());
+  LoadedWeight loaded = lay_out_weight(*this, host, formats, compute, true, cpu::has_amx_bf16());
   for (size_t i = 0; i < host.size(); ++i) {
     const Matrix& to = loaded.weight.blocks[i].w;
     if (to.data != host[i].m.data) cpu::lay_out_rows(host[i], 0, to, threads_);

@@ -46,7 +46,7 @@ class CpuBackend final : public Backend {
   void copy(void* dst, const void* src, size_t bytes) override {
     if (bytes != 0) std::memcpy(dst, src, bytes);
   }
-  LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
+  LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> formats,
                            DType compute) override;
 
   void embed(std::span<const int32_t> tokens, const HostWeight& table, float scale,

@@ -134,7 +134,7 @@ class FewRows {
         rows_(rows),
         out_(out),
         layout_(weight.blocks[0].w),
-        parts_(cpu::parts_for(layout_.form.grouping.code, bits)),
+        parts_(cpu::parts_for(layout_.format.grouping.code, bits)),
         widened_(cpu::widened_bytes(weight.blocks[0].w)) {}
 
   int64_t units() const { return units_per_expert() * static_cast<int64_t>(rows_.few.size()); }
@@ -191,13 +191,13 @@ class FewRows {
   size_t x_bytes() const { return rows_bytes(x_.cols); }
   size_t prepared_bytes() const {  // rounded or quantized
     const size_t quantized = cpu::QuantRows::bytes(cpu::kGemvRows, layout_.groups(), parts_);
-    if (!is_quantized(layout_.form.dtype))
+    if (!is_quantized(layout_.format.dtype))
       return round_up(cpu::rounded_bytes(cpu::kGemvRows, x_.cols), size_t{64});
     return round_up(quantized, size_t{64});
   }
   size_t out_bytes() const { return rows_bytes(out_.cols); }
   int64_t units_per_expert() const {
-    if (is_quantized(layout_.form.dtype)) return layout_.tiles();
+    if (is_quantized(layout_.format.dtype)) return layout_.tiles();
     return ceil_div(layout_.rows, cpu::gemv_unit(weight_.blocks[0].w));
   }
 

@@ -15,7 +15,7 @@ namespace {
 
 void quantize_floats(const Matrix& from, const Matrix& to, int64_t first, int64_t last) {
   to.grouping.plain() ? quantize_tiles(from, to, first, last)
-                      : lay_out_tiles(searched(from, to.form()), 0, to, first, last, put_codes);
+                      : lay_out_tiles(searched(from, to.format()), 0, to, first, last, put_codes);
 }
 
 // Tiles [first, last) of `to` from a reader of another format, via floats.
@@ -26,8 +26,9 @@ void quantize_rows(const HostWeight& from, int64_t first_row, const Matrix& to, 
     const int64_t row = tile * kQuantRows, count = std::min(kQuantRows, to.rows - row);
     const Matrix floats(made.data(), DType::kF32, count, to.cols);
     read_floats(from, first_row + row, floats);
-    quantize_floats(
-        floats, {static_cast<char*>(to.data) + tile * layout.tile_bytes(), to.form(), count, to.cols}, 0, 1);
+    quantize_floats(floats,
+                    {static_cast<char*>(to.data) + tile * layout.tile_bytes(), to.format(), count, to.cols},
+                    0, 1);
   }
 }
 

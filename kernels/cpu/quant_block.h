@@ -22,12 +22,12 @@ struct QuantBlock {
 
   explicit QuantBlock(const Matrix& m) : QuantBlock(QuantLayout(m)) {}
   explicit QuantBlock(const QuantLayout& layout)
-      : code(layout.form.grouping.code),
-        scales(layout.form.grouping.scales),
-        minimum(layout.form.grouping.minimum),
+      : code(layout.format.grouping.code),
+        scales(layout.format.grouping.scales),
+        minimum(layout.format.grouping.minimum),
         halves(layout.size() < kQuantGroup),
-        plain(layout.form.grouping.plain()),
-        narrow(layout.form.grouping.narrow),
+        plain(layout.format.grouping.plain()),
+        narrow(layout.format.grouping.narrow),
         bits(layout.bits()),
         zero(layout.zero()),
         shift(std::countr_zero(static_cast<uint64_t>(layout.size()))),

@@ -33,7 +33,7 @@ class TileProduct {
   void block(int64_t first, int64_t last) const {
     if (w_.grouping.bits > 0) {
       const int64_t row = first * kQuantRows, rows = std::min(w_.rows, last * kQuantRows) - row;
-      const Matrix wide(widened_, w_.form().widened(), rows, w_.cols), out = out_.column_range(row, rows);
+      const Matrix wide(widened_, w_.format().widened(), rows, w_.cols), out = out_.column_range(row, rows);
       widen_tiles(w_, first, wide);
       return TileProduct(x_, wide, out, nullptr).block(0, last - first);
     }
@@ -71,7 +71,7 @@ T most_of(std::span<const Product> products, T (*what)(const Matrix& w)) {
 }
 
 int64_t wide_tile_bytes(const Matrix& w) {
-  return QuantLayout(w.form().widened(), w.rows, w.cols).tile_bytes();
+  return QuantLayout(w.format().widened(), w.rows, w.cols).tile_bytes();
 }
 
 int64_t tiles_in_cache(int64_t tile_bytes) { return std::max<int64_t>(2, kBlockBytes / tile_bytes / 2 * 2); }

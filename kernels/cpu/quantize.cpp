@@ -95,7 +95,7 @@ void QuantizeGroup(const float (*w)[kQuantRows], const QuantLayout& layout, uint
   auto* words = reinterpret_cast<int32_t*>(values);
   for (int64_t lane = 0; lane < kQuantRows; lane += static_cast<int64_t>(hn::Lanes(di))) {
     const Peaks peaks = FindPeaks(w, lane);
-    if (layout.form.dtype == DType::kQ8) {
+    if (layout.format.dtype == DType::kQ8) {
       GroupQ8(w, lane, peaks.largest, group);
     } else {
       GroupQ4(w, lane, peaks.extreme, group);
@@ -103,7 +103,7 @@ void QuantizeGroup(const float (*w)[kQuantRows], const QuantLayout& layout, uint
     ClearLanes(lane, peaks, group);
     for (int64_t quad = 0; quad < layout.group_bytes() / (4 * kQuantRows); ++quad) {
       VLI bytes = Quad(group, quad, lane, layout.zero());
-      if (layout.form.dtype == DType::kQ4) {
+      if (layout.format.dtype == DType::kQ4) {
         bytes = hn::Or(bytes, hn::ShiftLeft<4>(Quad(group, quad + 4, lane, layout.zero())));
       }
       hn::StoreU(bytes, di, words + quad * kQuantRows + lane);

@@ -76,7 +76,7 @@ inline Codes codes_of(const Matrix& w) {
   c.step_bytes = kCodeWarps / c.chunks * c.block_bytes;
   c.tile_bytes = layout.tile_bytes();
   for (int q = 0; q < 16 && c.width == CodeWidth::kNibbles; ++q) {
-    c.table[q] = code_value(w.form(), static_cast<uint8_t>(q));
+    c.table[q] = code_value(w.format(), static_cast<uint8_t>(q));
     const auto byte = static_cast<uint8_t>(is_integer(c.code) ? static_cast<int>(c.table[q]) : 0);
     c.integers[q / 4] |= uint32_t{byte} << (q % 4 * 8);
   }

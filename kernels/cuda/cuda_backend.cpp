@@ -157,15 +157,15 @@ void CudaBackend::upload_matrix(const Matrix& dst, const Matrix& host) {
 
 // Quantizes on the host, bitwise identical to the CPU backend. Blocks are contiguous: adjacent blocks of one
 // width are one product for many tokens.
-LoadedWeight CudaBackend::load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
+LoadedWeight CudaBackend::load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> formats,
                                       DType compute) {
-  LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, false);
+  LoadedWeight loaded = lay_out_weight(*this, host, formats, compute, false);
   for (size_t i = 0; i < host.size(); ++i) {
     const Matrix& to = loaded.weight.blocks[i].w;
     is_quantized(to.dtype) ? load_quantized(host[i], to) : load_floats(host[i], to);
   }
-  const bool bf16 = std::all_of(forms.begin(), forms.end(),
-                                [](const WeightFormat& form) { return form.dtype == DType::kBF16; });
+  const bool bf16 = std::all_of(formats.begin(), formats.end(),
+                                [](const WeightFormat& format) { return format.dtype == DType::kBF16; });
   if (bf16 && compute == DType::kBF16) loaded.weight.input = DType::kBF16;
   return loaded;
 }
@@ -194,7 +194,7 @@ void CudaBackend::load_quantized(const HostWeight& host, const Matrix& to) {
   std::vector<uint8_t> staged(static_cast<size_t>(panel * layout.tile_bytes()));
   for (int64_t tile = 0; tile < layout.tiles(); tile += panel) {
     const int64_t tiles = std::min(panel, layout.tiles() - tile), first = tile * kQuantRows;
-    const Matrix some(staged.data(), to.form(), std::min(tiles * kQuantRows, to.rows - first), to.cols);
+    const Matrix some(staged.data(), to.format(), std::min(tiles * kQuantRows, to.rows - first), to.cols);
     cpu::lay_out_rows(host, first, some, cores());
     upload(static_cast<char*>(to.data) + tile * layout.tile_bytes(), staged.data(),
            static_cast<size_t>(tiles * layout.tile_bytes()));

@@ -39,7 +39,7 @@ class CudaBackend final : public Backend {
   void copy_in(void* dst, const void* host_src, size_t bytes) override;
   void copy_out(void* host_dst, const void* src, size_t bytes) override;
   void copy(void* dst, const void* src, size_t bytes) override;
-  LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
+  LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> formats,
                            DType compute) override;
   void synchronize() override;
 

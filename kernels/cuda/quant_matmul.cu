@@ -99,7 +99,7 @@ void CudaBackend::read_by_codes(const Matrix& x, const Matrix& w, int part, Gemv
 bool CudaBackend::quant_gemv(const Matrix& x, std::span<const Product> products) {
   const Matrix& model = products[0].w;
   const bool same = std::all_of(products.begin(), products.end(),
-                                [&](const Product& product) { return product.w.form() == model.form(); });
+                                [&](const Product& product) { return product.w.format() == model.format(); });
   if (!same || !is_quantized(model.dtype) || x.rows > kMmaTokens) {
     return false;
   }

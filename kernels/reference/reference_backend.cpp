@@ -29,8 +29,8 @@ void ReferenceBackend::copy_out(void* host_dst, const void* src, size_t bytes) {
 }
 
 LoadedWeight ReferenceBackend::load_weight(std::span<const HostWeight> host,
-                                           std::span<const WeightFormat> forms, DType compute) {
-  LoadedWeight loaded = lay_out_weight(*this, host, forms, compute, true);
+                                           std::span<const WeightFormat> formats, DType compute) {
+  LoadedWeight loaded = lay_out_weight(*this, host, formats, compute, true);
   for (size_t i = 0; i < host.size(); ++i) {
     const Matrix& to = loaded.weight.blocks[i].w;
     if (to.data != host[i].m.data) lay_out(host[i], to);

@@ -49,7 +49,7 @@ ModelSpec read_chatglm(const JsonFields& config) {
   for (LayerSpec& layer : spec.layers) layer.attention.qkv_bias = bias;
   for (const char* key : {"apply_query_key_layer_scaling", "original_rope", "fp32_residual_connection",
                           "multi_query_group_num"})
-    config.pass_over(key);
+    config.mark_read(key);
   TensorNames& names = spec.names;
   names.root = "transformer.";
   names.embed = "embedding.word_embeddings";

@@ -26,7 +26,7 @@ ModelSpec read_gpt_oss(const JsonFields& config) {
     if (static_cast<float>(config.number(key, 0.0, 1e6).value_or(only)) != only)
       config.fail(key, "only the published models' value is supported; use another model");
   }
-  for (const char* key : {"experts_per_token", "initial_context_length"}) config.pass_over(key);
+  for (const char* key : {"experts_per_token", "initial_context_length"}) config.mark_read(key);
   ExpertsSpec experts;
   experts.n = config.integer("num_local_experts", 1, kMaxExperts).value_or(128);
   experts.intermediate_size = spec.layers.front().feed_forward.intermediate_size;

@@ -17,7 +17,7 @@ ModelSpec read_phi3(const JsonFields& config) {
   defaults.rope.partial_is_key = true;
   ModelSpec spec = read_decoder(config, defaults);
   read_one_window(config, 0, spec);
-  config.pass_over("auto_map");  // equivalent to transformers' class
+  config.mark_read("auto_map");  // equivalent to transformers' class
   spec.names.q = spec.names.k = spec.names.v = "self_attn.qkv_proj";
   spec.names.gate = spec.names.up = "mlp.gate_up_proj";
   return spec;

@@ -60,7 +60,7 @@ void read_dual_chunks(const JsonFields& config, ModelSpec& spec) {
   spec.position_method = parse_position_method(method, spec.rope().original_ctx, 0);
   const int64_t sparse = dual.integer("sparse_attention_threshold", 0, kMaxContext).value_or(32768);
   for (const char* of_sparse : {"sparse_attention_config", "sparse_attention_last_q"})
-    dual.pass_over(of_sparse);
+    dual.mark_read(of_sparse);
   if (dual.boolean("sparse_attention_enabled").value_or(true)) {
     spec.warnings.push_back(config.message(
         key, fmt::format("prompts of more than {} tokens use full attention, not vLLM's sparse attention",

@@ -25,7 +25,7 @@ ModelSpec read_qwen(const JsonFields& config) {
   for (const char* key :
        {"bf16", "fp16", "fp32", "use_flash_attn", "softmax_in_fp32", "params_dtype", "pos_emb", "n_positions",
         "tokenizer_type", "use_cache_quantization", "use_cache_kernel"})
-    config.pass_over(key);
+    config.mark_read(key);
   const auto only = [&](const char* key, bool is_so) {
     if (!is_so) config.fail(key, "only the published models' value is supported; use another model");
   };

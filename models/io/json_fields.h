@@ -53,7 +53,7 @@ class JsonFields {
   bool present(std::string_view key) const;  // null included
   bool has(std::string_view key) const { return find(key) != nullptr; }
   const nlohmann::json* find(std::string_view key) const;    // nullptr: missing or null
-  void pass_over(std::string_view key) const { find(key); }  // marks a key without effect as read
+  void mark_read(std::string_view key) const { find(key); }  // marks a key without effect as read
 
   std::optional<int64_t> integer(std::string_view key, int64_t lo, int64_t hi) const;
   std::optional<double> number(std::string_view key, double lo, double hi) const;

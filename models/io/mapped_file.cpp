@@ -143,7 +143,7 @@ void MappedFile::populate(size_t begin, size_t end, const std::function<void(siz
   }
 }
 
-void MappedFile::give_back(size_t begin, size_t end) const {
+void MappedFile::release_pages(size_t begin, size_t end) const {
   const size_t page = page_bytes();
   const size_t first = round_up(begin, page), last = end / page * page;
   if (first < last) ::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);

@@ -28,7 +28,7 @@ class MappedFile {
   // Asks the system to start reading. Of a large file Linux reads only the disk's read-ahead.
   void prefetch() const;
   // Releases whole pages in [begin, end): later reads read the file, written bytes are lost.
-  void give_back(size_t begin, size_t end) const;
+  void release_pages(size_t begin, size_t end) const;
 
  private:
   const std::byte* data_ = nullptr;

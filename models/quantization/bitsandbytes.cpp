@@ -49,8 +49,8 @@ std::function<float(int64_t block)> absmax_of(const Quantized& quantized, const 
 }
 
 void read_4bit(const Quantized& quantized, const std::string& name, const std::string& type) {
-  const WeightFormat form(DType::kQ4,
-                          {.code = type == "nf4" ? Code::kNf4 : Code::kFp4, .scales = ScaleType::kF32});
+  const WeightFormat format(DType::kQ4,
+                            {.code = type == "nf4" ? Code::kNf4 : Code::kFp4, .scales = ScaleType::kF32});
   const StoredTensor state_text = quantized.need(name, ".quant_state.bitsandbytes__" + type, "U8");
   const QuantState state = read_state(quantized, state_text, type);
   const StoredTensor packed = quantized.need(name, "", "U8 F32 F16 BF16");  // stored under various dtypes
@@ -60,12 +60,13 @@ void read_4bit(const Quantized& quantized, const std::string& name, const std::s
   const StoredTensor map = quantized.need(name, ".quant_map", "F32");
   quantized.check_shape(map, {16});
   for (int64_t i = 0; i < 16; ++i) {
-    if (FloatView(map)[i] != code_table(form.grouping.code)[static_cast<size_t>(i)])
+    if (FloatView(map)[i] != code_table(format.grouping.code)[static_cast<size_t>(i)])
       quantized.refuse(map, "has other numbers than " + type);
   }
   const auto absmax = absmax_of(quantized, name, state, ceil_div(state.rows * state.cols, state.block));
   // Blocks continue across rows.
-  GroupedWeight weight{state.rows, state.cols, DType::kQ4, form.grouping, std::gcd(state.block, state.cols)};
+  GroupedWeight weight{state.rows, state.cols, DType::kQ4, format.grouping,
+                       std::gcd(state.block, state.cols)};
   weight.codes = [data = packed.data, cols = state.cols](int64_t row, uint8_t* codes) {
     for (int64_t c = 0; c < cols; ++c) {
       const int64_t i = row * cols + c;

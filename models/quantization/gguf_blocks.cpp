@@ -200,7 +200,7 @@ struct Blocks {
   uint8_t size;
   Unpack unpack;
 
-  WeightFormat form() const {
+  WeightFormat format() const {
     const uint16_t block = is_nested(scales) ? 256 : 64;
     return {bits > 4 ? DType::kQ8 : DType::kQ4, {code, scales, minimum, size, block, own_bits(bits)}};
   }
@@ -255,11 +255,11 @@ std::shared_ptr<const HostWeight> gguf_codes(const StoredTensor& tensor) {
         "{} has rows of {}, but {} needs a multiple of {}; the file is damaged, download it again", where,
         cols, type.name, type.elements));
   }
-  const WeightFormat form = blocks->form();
-  const int64_t groups = type.elements / form.grouping.size;
+  const WeightFormat format = blocks->format();
+  const int64_t groups = type.elements / format.grouping.size;
   const auto read_row = [unpack = blocks->unpack, data = reinterpret_cast<const uint8_t*>(tensor.data),
                          block = type, count = cols / type.elements, groups,
-                         minima = form.grouping.minimum ? groups : 0,
+                         minima = format.grouping.minimum ? groups : 0,
                          outer = is_nested(blocks->scales) ? 1 : 0](int64_t row, CodeRow to) {
     const uint8_t* from = data + row * count * block.bytes;
     for (int64_t b = 0; b < count; ++b, from += block.bytes) {
@@ -271,7 +271,7 @@ std::shared_ptr<const HostWeight> gguf_codes(const StoredTensor& tensor) {
       to.outer_minima += minima > 0 ? outer : 0;
     }
   };
-  return std::make_shared<HostWeight>(form, rows, cols, read_row);
+  return std::make_shared<HostWeight>(format, rows, cols, read_row);
 }
 
 }  // namespace lariat

@@ -23,13 +23,13 @@ int64_t size_within(int64_t group, int64_t cols) {
 }
 
 HostWeight floats_of(const GroupedWeight& weight) {
-  const auto read = [weight, form = WeightFormat(weight.width, weight.grouping)](int64_t row,
-                                                                                 const CodeRow& to) {
+  const auto read = [weight, format = WeightFormat(weight.width, weight.grouping)](int64_t row,
+                                                                                   const CodeRow& to) {
     std::vector<uint8_t> codes(static_cast<size_t>(weight.cols));
     weight.codes(row, codes.data());
     for (int64_t col = 0; col < weight.cols; ++col) {
       const auto [scale, minimum] = weight.scale(row, col);
-      const double product = static_cast<double>(scale) * code_value(form, codes[static_cast<size_t>(col)]);
+      const double product = static_cast<double>(scale) * code_value(format, codes[static_cast<size_t>(col)]);
       store_f32(to.codes, DType::kF32, col, static_cast<float>(product + minimum));
     }
   };

@@ -71,7 +71,7 @@ void AddedTokens::split(std::string_view text, const Sink& sink) const {
     const AddedToken& token = tokens_[static_cast<size_t>(index)];
     size_t begin = at;
     at = end;
-    if (token.behind_token && (begin == 0 || begin != start)) continue;
+    if (token.after_token && (begin == 0 || begin != start)) continue;
     if (token.single_word && !stands_alone(text, begin, end)) continue;
     if (token.lstrip) begin = std::max(strip(text.substr(0, begin), is_space, false, true).size(), start);
     if (token.rstrip) end = text.size() - strip(text.substr(end), is_space, true, false).size();

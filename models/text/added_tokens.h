@@ -16,9 +16,9 @@ struct AddedToken {
   bool single_word = false;  // only between characters that are not word characters
   bool lstrip = false;       // includes the white space on its left
   bool rstrip = false;
-  bool normalized = true;     // matched in its normalised form in the normalised text
-  bool behind_token = false;  // only directly after another token
-  bool special = false;       // skipped by decode(skip_special)
+  bool normalized = true;    // matched in its normalised form in the normalised text
+  bool after_token = false;  // only directly after another token
+  bool special = false;      // skipped by decode(skip_special)
 };
 
 // Finds the added tokens of a text: leftmost first, then longest.

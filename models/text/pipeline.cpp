@@ -110,7 +110,7 @@ void add_class_tokens(const TokenizerClass& known, int32_t next, Pipeline& pipel
     for (int i = 0; i < count; ++i) {
       AddedToken token{.content = fmt::format(fmt::runtime(each), i), .id = next++, .normalized = false};
       token.special = true;
-      token.behind_token = std::isalpha(static_cast<unsigned char>(each.front())) != 0;  // words too ("sop")
+      token.after_token = std::isalpha(static_cast<unsigned char>(each.front())) != 0;  // words too ("sop")
       if (has_name(known.prefix, token.content)) pipeline.template_prefix.push_back(token.id);
       add_token(pipeline, std::move(token));
     }

@@ -76,7 +76,7 @@ void add_named_tokens(Pipeline& pipeline, const TokenizerSettings& settings) {
   }
 }
 
-void warn_beside_json(const Pipeline& pipeline, TokenizerSettings& settings) {
+void warn_with_json(const Pipeline& pipeline, TokenizerSettings& settings) {
   using Prepend = tok::PreTokenizeStep::Prepend;
   const bool bos = pipeline.adds_bos;
   if (settings.add_bos.value_or(bos) != bos) {
@@ -100,7 +100,7 @@ void warn_beside_json(const Pipeline& pipeline, TokenizerSettings& settings) {
   }
 }
 
-void warn_beside_model(TokenizerSettings& settings) {
+void warn_with_model(TokenizerSettings& settings) {
   const bool alike = settings.known != nullptr && settings.known->pieces != tok::Pieces::kNone;
   if (!settings.tokenizer_class.empty() && !alike) {
     settings.warn("tokenizer_class",
@@ -150,7 +150,7 @@ Tokenizer Tokenizer::load(const ModelTexts& texts) {
   const bool has_json = texts.has("tokenizer.json") || (texts.vocabulary() && !pipeline->has_pieces);
   pipeline->split_special = settings.split_special;
   for (const AddedToken& token : settings.added) tok::add_token(*pipeline, token);
-  for (const AddedToken& token : settings.added_beside) {
+  for (const AddedToken& token : settings.added_with) {
     if (!pipeline->added_index.contains(token.content)) tok::add_token(*pipeline, token);
   }
   add_tokens_of_class(texts, has_json, *pipeline, settings);
@@ -158,7 +158,7 @@ Tokenizer Tokenizer::load(const ModelTexts& texts) {
   tok::index_tokens(*pipeline);
   settle_bos(*pipeline, settings, has_json || !pipeline->template_prefix.empty());
   if (const auto eos = id_of_role(*pipeline, "eos_token")) pipeline->eos = eos;
-  has_json ? warn_beside_json(*pipeline, settings) : warn_beside_model(settings);
+  has_json ? warn_with_json(*pipeline, settings) : warn_with_model(settings);
   warn_of_eos(*pipeline, settings);
   pipeline->warnings.insert(pipeline->warnings.begin(), settings.warnings.begin(), settings.warnings.end());
   shorten(pipeline->warnings);

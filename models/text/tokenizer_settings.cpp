@@ -129,8 +129,7 @@ void read_added_tokens(const ModelTexts& texts, TokenizerSettings& settings) {
     const bool special = std::any_of(settings.named.begin(), settings.named.end(), [&](const auto& named) {
       return named.second.token.content == content;
     });
-    settings.added_beside.push_back(
-        {.content = content, .id = id, .normalized = !special, .special = special});
+    settings.added_with.push_back({.content = content, .id = id, .normalized = !special, .special = special});
   }
 }
 

@@ -52,7 +52,7 @@ struct TokenizerSettings {
   std::optional<bool> add_bos, add_eos, add_prefix_space, legacy;
   bool split_special = false;
   std::vector<AddedToken> added;            // of added_tokens_decoder: override flags
-  std::vector<AddedToken> added_beside;     // of added_tokens.json: do not override
+  std::vector<AddedToken> added_with;       // of added_tokens.json: do not override
   std::map<std::string, NamedToken> named;  // by key, or "[…]" for an item of a list
   std::set<std::string> given;              // keys of `named` in a file, null included
   std::vector<std::string> warnings;

@@ -108,19 +108,19 @@ void ProductOfBf16(benchmark::State& state) {
 }
 BENCHMARK(ProductOfBf16)->Arg(1)->Arg(4)->Arg(8)->Arg(16)->UseRealTime();
 
-void ProductOfForms(benchmark::State& state) {
+void ProductOfFormats(benchmark::State& state) {
   static std::map<int64_t, Loaded> loaded;  // random values take seconds
-  const FormCase c = form_cases()[static_cast<size_t>(state.range(1))];
+  const FormatCase c = format_cases()[static_cast<size_t>(state.range(1))];
   if (!loaded.contains(state.range(1))) {
-    const HostWeight few = random_codes(c.form, kDistinct, kCols);
-    const HostWeight codes(c.form, kRows, kCols,
+    const HostWeight few = random_codes(c.format, kDistinct, kCols);
+    const HostWeight codes(c.format, kRows, kCols,
                            [&](int64_t r, const CodeRow& to) { few.read_row(r % kDistinct, to); });
     loaded[state.range(1)] = load_codes(gpu(), codes);
   }
   multiply_by(state, loaded[state.range(1)], DType::kF32);
   state.SetLabel(c.name);
 }
-BENCHMARK(ProductOfForms)
+BENCHMARK(ProductOfFormats)
     ->ArgsProduct({{1, 4, 16, 512}, benchmark::CreateDenseRange(0, 25, 1)})
     ->UseRealTime();
 

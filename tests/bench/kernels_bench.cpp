@@ -99,12 +99,12 @@ void multiply_in(benchmark::State& state, int64_t m, int64_t n, int64_t k) {
 void MatmulDecode(benchmark::State& state) { multiply_in(state, 1, 40960, 2048); }
 BENCHMARK(MatmulDecode)->ArgsProduct({{1, 2}, {0, 1, 2, 3, 4}})->UseRealTime();
 // The second argument is the number of rows.
-void MatmulForms(benchmark::State& state) {
-  const FormCase c = form_cases()[static_cast<size_t>(state.range(2))];
+void MatmulFormats(benchmark::State& state) {
+  const FormatCase c = format_cases()[static_cast<size_t>(state.range(2))];
   CpuBackend cpu(static_cast<int>(state.range(0)));
   const int64_t m = state.range(1), n = m == 1 ? 65536 : 5632, k = 2048;
-  const HostWeight row = random_codes(c.form, 16, k),
-                   codes(c.form, n, k, [&](int64_t r, const CodeRow&to) { row.read_row(r % 16, to); });
+  const HostWeight row = random_codes(c.format, 16, k),
+                   codes(c.format, n, k, [&](int64_t r, const CodeRow&to) { row.read_row(r % 16, to); });
   const Loaded w = load_codes(cpu, codes);
   const Tensor x(cpu, Rng(6).normals(m * k), m, k), out(cpu, m, n);
   for (auto _ : state) multiply(cpu, x.view(), w.matrix, {}, DType::kF32, out.view());
@@ -112,23 +112,25 @@ void MatmulForms(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * m * n * k);
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(stored_bytes(w.matrix)));
 }
-BENCHMARK(MatmulForms)->ArgsProduct({{1, 2}, {1, 512}, benchmark::CreateDenseRange(0, 31, 1)})->UseRealTime();
+BENCHMARK(MatmulFormats)
+    ->ArgsProduct({{1, 2}, {1, 512}, benchmark::CreateDenseRange(0, 31, 1)})
+    ->UseRealTime();
 
 void LayOut(benchmark::State& state) {
-  const FormCase c = form_cases()[static_cast<size_t>(state.range(0))];
+  const FormatCase c = format_cases()[static_cast<size_t>(state.range(0))];
   const int64_t n = 256, k = 4096;
-  const HostWeight codes(c.form, n, k, [&](int64_t, const CodeRow& to) {
-    const QuantLayout layout(c.form, n, k);
+  const HostWeight codes(c.format, n, k, [&](int64_t, const CodeRow& to) {
+    const QuantLayout layout(c.format, n, k);
     std::fill(to.codes, to.codes + k, uint8_t{5});
     std::fill(to.scales, to.scales + layout.scales(), 1.0F);
-    if (c.form.grouping.minimum) std::fill(to.minima, to.minima + layout.scales(), 1.0F);
+    if (c.format.grouping.minimum) std::fill(to.minima, to.minima + layout.scales(), 1.0F);
     if (layout.nested()) std::fill(to.outer, to.outer + 2 * layout.blocks(), 1.0F);
   });
   CpuBackend cpu(1);
   const bool floats = state.range(1) != 0;
-  const WeightFormat form = floats ? WeightFormat(DType::kBF16) : c.form;
-  const Buffer memory = cpu.allocate(stored_bytes(Matrix(nullptr, form, n, k)));
-  for (auto _ : state) cpu::lay_out_rows(codes, 0, Matrix(memory.data(), form, n, k), 1);
+  const WeightFormat format = floats ? WeightFormat(DType::kBF16) : c.format;
+  const Buffer memory = cpu.allocate(stored_bytes(Matrix(nullptr, format, n, k)));
+  for (auto _ : state) cpu::lay_out_rows(codes, 0, Matrix(memory.data(), format, n, k), 1);
   state.SetLabel(std::string(c.name) + (floats ? " -> bf16" : ""));
   state.SetItemsProcessed(state.iterations() * n * k);
 }

@@ -56,8 +56,8 @@ TEST_F(OnCuda, InputsAreStoredInTheProductsDtype) {
   const auto input = [&](std::vector<DType> dtypes, DType compute) {
     const std::vector<HostWeight> hosts(dtypes.size(),
                                         Matrix(const_cast<float*>(zeros.data()), DType::kF32, 8, 8));
-    const std::vector<WeightFormat> forms(dtypes.begin(), dtypes.end());
-    return cuda_->load_weight(hosts, forms, compute).weight.input;
+    const std::vector<WeightFormat> formats(dtypes.begin(), dtypes.end());
+    return cuda_->load_weight(hosts, formats, compute).weight.input;
   };
   constexpr DType f32 = DType::kF32, bf16 = DType::kBF16;
   EXPECT_EQ(input({bf16, bf16}, bf16), bf16);

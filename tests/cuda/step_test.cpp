@@ -87,7 +87,7 @@ TEST_F(CudaStep, RepeatsTheRecordedStepAtNewPositions) {
 TEST_F(CudaStep, ALayerIsEightLaunches) {
   const auto dir = checkpoint_dir("llama_bf16");
   const Model model = load_model(dir, load_config(dir), *cuda_, std::nullopt);
-  ASSERT_EQ(model.weights.form.dtype, DType::kBF16);
+  ASSERT_EQ(model.weights.format.dtype, DType::kBF16);
   SessionOptions options;
   options.k_dtype = DType::kF16;
   options.v_dtype = DType::kBF16;

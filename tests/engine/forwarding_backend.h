@@ -21,9 +21,9 @@ class ForwardingBackend : public Backend {
   void copy_in(void* dst, const void* src, size_t bytes) override { inner_.copy_in(dst, src, bytes); }
   void copy_out(void* dst, const void* src, size_t bytes) override { inner_.copy_out(dst, src, bytes); }
   void copy(void* dst, const void* src, size_t bytes) override { inner_.copy(dst, src, bytes); }
-  LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> forms,
+  LoadedWeight load_weight(std::span<const HostWeight> host, std::span<const WeightFormat> formats,
                            DType compute) override {
-    return inner_.load_weight(host, forms, compute);
+    return inner_.load_weight(host, formats, compute);
   }
   void synchronize() override { inner_.synchronize(); }
 

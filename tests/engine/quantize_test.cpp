@@ -85,7 +85,7 @@ TEST_P(QuantizedFamily, RunsAsOnTheReference) {
   const std::vector<float> exact = float_tensor(open_safetensors_file(dir / "golden.safetensors"), "logits");
   for (const DType dtype : kTypes) {
     const Model on_cpu = open_as(dir, cpu, dtype), on_reference = open_as(dir, reference, dtype);
-    EXPECT_EQ(on_cpu.weights.form.dtype, dtype);
+    EXPECT_EQ(on_cpu.weights.format.dtype, dtype);
     EXPECT_EQ(on_cpu.weights.head.blocks[0].w.dtype, DType::kQ8);
     EXPECT_FALSE(is_quantized(on_cpu.weights.embed.m.dtype));
     EXPECT_EQ(on_cpu.weights.bytes, planned_weights(on_cpu.spec, dtype).bytes);

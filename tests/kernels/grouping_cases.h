@@ -13,13 +13,13 @@
 // Random quantized weights of every published format.
 namespace lariat::test {
 
-struct FormCase {
+struct FormatCase {
   const char* name;
-  WeightFormat form;
+  WeightFormat format;
 };
-inline void PrintTo(const FormCase& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const FormatCase& c, std::ostream* out) { *out << c.name; }
 
-inline std::vector<FormCase> form_cases() {
+inline std::vector<FormatCase> format_cases() {
   using enum ScaleType;
   constexpr DType q8 = DType::kQ8, q4 = DType::kQ4;
   constexpr Code linear = Code::kLinear;
@@ -61,34 +61,34 @@ inline std::vector<FormCase> form_cases() {
 
 // A row depends on its number only; weights lie in [-3, 3]. ends: only the smallest and largest quantized
 // values.
-inline HostWeight random_codes(const WeightFormat& form, int64_t rows, int64_t cols, uint64_t seed = 1,
+inline HostWeight random_codes(const WeightFormat& format, int64_t rows, int64_t cols, uint64_t seed = 1,
                                bool ends = false) {
-  return {form, rows, cols, [=](int64_t row, const CodeRow& to) {
-            const QuantLayout layout(form, rows, cols);
-            const bool narrow = form.grouping.narrow, minimum = form.grouping.minimum;
+  return {format, rows, cols, [=](int64_t row, const CodeRow& to) {
+            const QuantLayout layout(format, rows, cols);
+            const bool narrow = format.grouping.narrow, minimum = format.grouping.minimum;
             const int codes = narrow ? (minimum ? 33 : 65) : 1 << layout.bits();
             const int first = narrow && !minimum ? 128 - 32 : 0;
             float largest = 0;
             for (int q = 0; q < codes; ++q) {
-              const float value = code_value(form, static_cast<uint8_t>(first + q));
+              const float value = code_value(format, static_cast<uint8_t>(first + q));
               if (!std::isnan(value)) largest = std::max(largest, std::abs(value));
             }
             Rng rng(seed * 100003 + static_cast<uint64_t>(row));
             for (int64_t c = 0; c < cols; ++c) {
               to.codes[c] = static_cast<uint8_t>(rng.next() % static_cast<uint64_t>(codes));
               // Few normal floats are subnormal.
-              if (form.grouping.code == Code::kE4M3 && rng.next() % 256 != 0)
+              if (format.grouping.code == Code::kE4M3 && rng.next() % 256 != 0)
                 to.codes[c] = static_cast<uint8_t>(to.codes[c] | 0x40);
               if (ends) to.codes[c] = row / 16 % 2 == 0 ? 0 : static_cast<uint8_t>(codes - 1);
               to.codes[c] = static_cast<uint8_t>(to.codes[c] + first);
-              if (std::isnan(code_value(form, to.codes[c]))) to.codes[c] = 0x7e;
+              if (std::isnan(code_value(format, to.codes[c]))) to.codes[c] = 0x7e;
             }
             const auto number = [&](float most) {
               const double value = most * (1.5 - rng.uniform()) * (rng.next() % 4 == 0 ? -1 : 1);
-              if (form.grouping.scales == ScaleType::kF32) return static_cast<float>(value);
+              if (format.grouping.scales == ScaleType::kF32) return static_cast<float>(value);
               const auto rounded = static_cast<float>(value);
-              return form.grouping.scales == ScaleType::kBF16 ? round_to_bf16(rounded)
-                                                              : round_to_f16(rounded);
+              return format.grouping.scales == ScaleType::kBF16 ? round_to_bf16(rounded)
+                                                                : round_to_f16(rounded);
             };
             const auto small = [&] {
               return layout.pairs() ? static_cast<float>(rng.next() % 16)
@@ -96,18 +96,18 @@ inline HostWeight random_codes(const WeightFormat& form, int64_t rows, int64_t c
             };
             for (int64_t g = 0; g < layout.scales(); ++g) {
               to.scales[g] = layout.nested() ? small() : number(1 / largest);
-              if (form.grouping.minimum) to.minima[g] = layout.nested() ? small() : number(1);
+              if (format.grouping.minimum) to.minima[g] = layout.nested() ? small() : number(1);
             }
             for (int64_t b = 0; layout.nested() && b < layout.blocks(); ++b) {
               to.outer[b] = number(1 / (64 * largest));
-              if (form.grouping.minimum) to.outer_minima[b] = number(1.0F / 64);
+              if (format.grouping.minimum) to.outer_minima[b] = number(1.0F / 64);
             }
           }};
 }
 
 inline Loaded load_codes(Backend& backend, const HostWeight& from) {
-  const WeightFormat form = from.m.form();
-  LoadedWeight loaded = backend.load_weight({&from, 1}, {&form, 1}, DType::kF32);
+  const WeightFormat format = from.m.format();
+  LoadedWeight loaded = backend.load_weight({&from, 1}, {&format, 1}, DType::kF32);
   return {loaded.weight.blocks[0].w, std::move(loaded.memory)};
 }
 

@@ -10,18 +10,18 @@
 #include "kernels/cpu/quant_matmul.h"
 #include "tests/bits_of_rows.h"
 #include "tests/kernels/cpu_fixture.h"
-#include "tests/kernels/grouped_forms.h"
+#include "tests/kernels/grouped_formats.h"
 
 namespace lariat::test {
 namespace {
 
-class FormLayout : public testing::TestWithParam<FormCase> {
+class FormatLayout : public testing::TestWithParam<FormatCase> {
  protected:
-  const WeightFormat form_ = GetParam().form;
+  const WeightFormat format_ = GetParam().format;
 };
 
-TEST_P(FormLayout, EveryWeightAndScaleHasItsOwnBits) {
-  const QuantLayout layout(form_, 33, form_.grouping.block + 2);
+TEST_P(FormatLayout, EveryWeightAndScaleHasItsOwnBits) {
+  const QuantLayout layout(format_, 33, format_.grouping.block + 2);
   std::vector<uint8_t> bytes(layout.bytes());
   const auto take = [&](int64_t at, int64_t count) {
     for (int64_t i = 0; i < count; ++i)
@@ -33,7 +33,7 @@ TEST_P(FormLayout, EveryWeightAndScaleHasItsOwnBits) {
       ASSERT_EQ(layout.value(bytes.data(), r, c), 0);
       layout.put(most, r, c, bytes.data());
       ASSERT_EQ(layout.value(bytes.data(), r, c), most);
-      for (int64_t kind = 0; kind < (form_.grouping.minimum ? 2 : 1); ++kind) {
+      for (int64_t kind = 0; kind < (format_.grouping.minimum ? 2 : 1); ++kind) {
         if (c % layout.size() == 0 && (kind == 0 || !layout.pairs())) {
           take(layout.scale_at(r, c) + kind * layout.inner_bytes(), layout.scale_width());
         }
@@ -49,11 +49,12 @@ TEST_P(FormLayout, EveryWeightAndScaleHasItsOwnBits) {
   EXPECT_LT(unused, 64 * layout.tiles() * layout.blocks());  // scale padding
 }
 
-TEST_P(FormLayout, HoldsTheOriginalValues) {
+TEST_P(FormatLayout, HoldsTheOriginalValues) {
   CpuBackend cpu(2);
   ReferenceBackend reference;
-  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {35, 2 * form_.grouping.block + 37}}) {
-    const HostWeight codes = random_codes(form_, rows, cols);
+  for (const auto& [rows, cols] :
+       {std::pair<int64_t, int64_t>{1, 1}, {35, 2 * format_.grouping.block + 37}}) {
+    const HostWeight codes = random_codes(format_, rows, cols);
     const Loaded laid_out = load_codes(cpu, codes), plain = load_codes(reference, codes);
     EXPECT_EQ(bytes_of(laid_out.matrix), bytes_of(plain.matrix));
     const Tensor floats(cpu, rows, cols, 3);
@@ -78,9 +79,9 @@ TEST_P(FormLayout, HoldsTheOriginalValues) {
   }
 }
 
-TEST_P(FormLayout, PartsOfRowsAndColumns) {
-  const int64_t rows = 19, unit = form_.grouping.unit(), cols = 3 * unit + 5;
-  const HostWeight codes = random_codes(form_, rows, cols);
+TEST_P(FormatLayout, PartsOfRowsAndColumns) {
+  const int64_t rows = 19, unit = format_.grouping.unit(), cols = 3 * unit + 5;
+  const HostWeight codes = random_codes(format_, rows, cols);
   std::vector<float> all(static_cast<size_t>(rows * cols));
   read_floats(codes, 0, {all.data(), DType::kF32, rows, cols});
   const HostWeight floats(Matrix(all.data(), DType::kF32, rows, cols));
@@ -95,12 +96,12 @@ TEST_P(FormLayout, PartsOfRowsAndColumns) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Forms, FormLayout, testing::ValuesIn(form_cases()),
+INSTANTIATE_TEST_SUITE_P(Formats, FormatLayout, testing::ValuesIn(format_cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(FormLayout, ANanWeightBecomesItsGroupsScale) {
-  const WeightFormat form{DType::kQ8, {Code::kE4M3, ScaleType::kF32, false, 64}};
-  const HostWeight codes(form, 2, 200, [](int64_t row, const CodeRow& to) {
+TEST(FormatLayout, ANanWeightBecomesItsGroupsScale) {
+  const WeightFormat format{DType::kQ8, {Code::kE4M3, ScaleType::kF32, false, 64}};
+  const HostWeight codes(format, 2, 200, [](int64_t row, const CodeRow& to) {
     std::fill(to.codes, to.codes + 200, uint8_t{0x38});
     std::fill(to.scales, to.scales + 4, 1.0F);
     if (row == 1) to.codes[130] = 0xff;
@@ -113,9 +114,9 @@ TEST(FormLayout, ANanWeightBecomesItsGroupsScale) {
   }
 }
 
-class FormMatmul : public CpuOp<FormCase> {
+class FormatMatmul : public CpuOp<FormatCase> {
  protected:
-  bool integers() const { return is_integer(param().form.grouping.code); }
+  bool integers() const { return is_integer(param().format.grouping.code); }
   int64_t rows_alike_here() const { return linear_rows_alike(integers()); }
   static std::vector<float> product(Backend& backend, const Matrix& w, const float* x, int64_t m,
                                     DType compute = DType::kF32) {
@@ -143,10 +144,10 @@ class FormMatmul : public CpuOp<FormCase> {
   }
 };
 
-TEST_P(FormMatmul, MatchesReference) {
+TEST_P(FormatMatmul, MatchesReference) {
   for (const auto& [n, k] :
        {std::pair<int64_t, int64_t>{1, 1}, {3, 31}, {17, 100}, {40, 257}, {150, 640}, {33, 1030}}) {
-    const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
+    const Loaded w = load_codes(cpu_, random_codes(param().format, n, k));
     for (const int64_t m : {1, 3, 8, 9, 40}) {
       const std::vector<float> x = Rng(70 + static_cast<uint64_t>(m)).normals(m * k);
       const bool bf16 = m > cpu::kGemvRows && cpu::has_amx_bf16();
@@ -163,12 +164,12 @@ TEST_P(FormMatmul, MatchesReference) {
 }
 
 // Products of unrounded x, for any number of rows; activations of 8 bits exceed the tolerance.
-TEST_P(FormMatmul, SixteenBitsMatchUnroundedActivations) {
+TEST_P(FormatMatmul, SixteenBitsMatchUnroundedActivations) {
   reference_.use_activations(16);
   for (const auto& shape :
        {std::pair<int64_t, int64_t>{1, 1}, {3, 31}, {17, 100}, {40, 257}, {150, 640}, {33, 1030}}) {
     const int64_t n = shape.first, k = shape.second;
-    const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
+    const Loaded w = load_codes(cpu_, random_codes(param().format, n, k));
     for (const int64_t m : {1, 2, 3, 8, 9, 40}) {
       const std::vector<float> x = Rng(70 + static_cast<uint64_t>(m)).normals(m * k);
       const std::vector<float> expected = product(reference_, w.matrix, x.data(), m);
@@ -190,10 +191,10 @@ TEST_P(FormMatmul, SixteenBitsMatchUnroundedActivations) {
   }
 }
 
-TEST_P(FormMatmul, SixteenBitsHaveTheBitsOfARowAlone) {
+TEST_P(FormatMatmul, SixteenBitsHaveTheBitsOfARowAlone) {
   const int64_t n = 100, k = 450, most = 40;
   cpu_.use_activations(16);
-  const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
+  const Loaded w = load_codes(cpu_, random_codes(param().format, n, k));
   const std::vector<float> x = Rng(5).normals(most * k), alone = rows_alone(w.matrix, x, most);
   for (const int64_t m : {2, 3, 8, 40}) {
     if (m > cpu::kGemvRows && !integers() && !cpu::has_amx_bf16()) continue;
@@ -202,9 +203,9 @@ TEST_P(FormMatmul, SixteenBitsHaveTheBitsOfARowAlone) {
   }
 }
 
-TEST_P(FormMatmul, HasTheBitsOfARowAlone) {
+TEST_P(FormatMatmul, HasTheBitsOfARowAlone) {
   const int64_t n = 100, k = 450, most = 40;
-  const Loaded w = load_codes(cpu_, random_codes(param().form, n, k));
+  const Loaded w = load_codes(cpu_, random_codes(param().format, n, k));
   const std::vector<float> x = Rng(5).normals(most * k), alone = rows_alone(w.matrix, x, most);
   CpuBackend other(3);
   for (const int64_t m : {2, 3, 5, 8, 40}) {
@@ -215,23 +216,23 @@ TEST_P(FormMatmul, HasTheBitsOfARowAlone) {
   }
 }
 
-TEST_P(FormMatmul, GroupedLinearMatchesReference) {
+TEST_P(FormatMatmul, GroupedLinearMatchesReference) {
   // AMX multiplies many float rows in bf16: 2^-9 each for x and w.
   const double tiles = !integers() && cpu::has_amx_bf16() ? 0x1p-8 / (8 * 0x1p-24) : 1;
-  check_grouped_forms(cpu_, reference_, param().form, tiles);
-  check_grouped_forms(cpu_, reference_, param().form, 1, 16);
+  check_grouped_formats(cpu_, reference_, param().format, tiles);
+  check_grouped_formats(cpu_, reference_, param().format, 1, 16);
 }
-LARIAT_ON_CPU(FormMatmul, form_cases());
+LARIAT_ON_CPU(FormatMatmul, format_cases());
 
-TEST(FormMatmul, BlocksOfDifferentFormatsEqualSeparateProducts) {
-  const std::vector<FormCase> all = form_cases();
+TEST(FormatMatmul, BlocksOfDifferentFormatsEqualSeparateProducts) {
+  const std::vector<FormatCase> all = format_cases();
   CpuBackend cpu(2);
   const int64_t n = 37, k = 300;
   for (size_t i = 0; i < all.size(); ++i) {
     std::vector<Loaded> loaded;
     Weight weight, alone[3];
     for (size_t j = 0; j < 3; ++j) {
-      loaded.push_back(load_codes(cpu, random_codes(all[(i + 5 * j) % all.size()].form, n, k, j + 1)));
+      loaded.push_back(load_codes(cpu, random_codes(all[(i + 5 * j) % all.size()].format, n, k, j + 1)));
       weight.blocks.push_back({loaded.back().matrix, {}});
       alone[j].blocks.push_back(weight.blocks.back());
     }
@@ -247,23 +248,23 @@ TEST(FormMatmul, BlocksOfDifferentFormatsEqualSeparateProducts) {
 }
 
 // Every kernel of this processor, at the overflow limits.
-TEST(FormKernels, AllGiveTheSameBits) {
+TEST(FormatKernels, AllGiveTheSameBits) {
   CpuBackend cpu(1);
   const int64_t n = 128, k = 450;
   std::vector<void (*)(const cpu::QuantTask&)> kernels;
   if (cpu::has_avx2()) kernels.push_back(cpu::quant_dot_avx2);
   if (cpu::has_avx512_vnni()) kernels.push_back(cpu::quant_dot_vnni);
-  for (const FormCase& c : form_cases()) {
-    if (!is_integer(c.form.grouping.code)) continue;
+  for (const FormatCase& c : format_cases()) {
+    if (!is_integer(c.format.grouping.code)) continue;
     for (const bool ends : {false, true}) {
-      const HostWeight codes = random_codes(c.form, n, k, 1, ends);
+      const HostWeight codes = random_codes(c.format, n, k, 1, ends);
       const Loaded weight = load_codes(cpu, codes);
-      const QuantLayout layout(c.form.widened(), n, k);
+      const QuantLayout layout(c.format.widened(), n, k);
       const Buffer widened = cpu.allocate(layout.bytes());
-      Matrix wide(widened.data(), layout.form, n, k);
-      c.form.grouping.bits == 0 ? void(wide = weight.matrix) : cpu::widen_tiles(weight.matrix, 0, wide);
+      Matrix wide(widened.data(), layout.format, n, k);
+      c.format.grouping.bits == 0 ? void(wide = weight.matrix) : cpu::widen_tiles(weight.matrix, 0, wide);
       for (const int64_t m : {1, 2, 3, 4, 6}) {
-        if (c.form.grouping.bits > 0 && m > (cpu::reads_planes() ? cpu::kFewQuantRows : 0)) continue;
+        if (c.format.grouping.bits > 0 && m > (cpu::reads_planes() ? cpu::kFewQuantRows : 0)) continue;
         std::vector<float> values = Rng(8).normals(m * k);
         for (float& value : values) value = !ends ? value : value < 0 ? -1.0F : 1.0F;
         if (m == 1) std::fill(values.begin(), values.end(), -1.0F);
@@ -287,7 +288,7 @@ TEST(FormKernels, AllGiveTheSameBits) {
           EXPECT_EQ(out.values(), of_wide.values()) << what;
           // AVX2 adds a group under nested scales as one integer, others each part as a float: sums of some
           // twenty floats round differently.
-          if (kernel == cpu::quant_dot_avx2 && is_nested(c.form.grouping.scales)) {
+          if (kernel == cpu::quant_dot_avx2 && is_nested(c.format.grouping.scales)) {
             double largest = 0;
             for (const float value : plain.values()) largest = std::max(largest, std::abs(double{value}));
             expect_close(out.values(), plain.values(), 1e-6 * largest, 0, what);

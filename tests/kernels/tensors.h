@@ -102,10 +102,10 @@ struct Loaded {
   Matrix matrix;
   Buffer memory;
 };
-inline Loaded load_one(Backend& backend, const Matrix& host, const WeightFormat& form,
+inline Loaded load_one(Backend& backend, const Matrix& host, const WeightFormat& format,
                        DType compute = DType::kF32) {
   const HostWeight from(host);
-  LoadedWeight loaded = backend.load_weight({&from, 1}, {&form, 1}, compute);
+  LoadedWeight loaded = backend.load_weight({&from, 1}, {&format, 1}, compute);
   return {loaded.weight.blocks[0].w, std::move(loaded.memory)};
 }
 

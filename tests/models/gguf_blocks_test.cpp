@@ -40,7 +40,7 @@ std::vector<float> floats_of(const HostWeight& codes) {
 }
 
 std::vector<float> laid_out(const HostWeight& codes) {
-  Matrix m(nullptr, codes.m.form(), codes.m.rows, codes.m.cols);
+  Matrix m(nullptr, codes.m.format(), codes.m.rows, codes.m.cols);
   std::vector<std::byte> bytes(stored_bytes(m));
   m.data = bytes.data();
   lay_out(codes, m);
@@ -83,7 +83,7 @@ TEST(GgufBlocks, FillTheirRowAndNothingElse) {
     if (name.ends_with(".values")) continue;
     const int64_t cols = find_gguf_type(name)->elements;
     const auto weight = gguf_codes(tensor_of(name, blocks.data, 1, cols));
-    const Grouping& grouping = weight->m.form().grouping;
+    const Grouping& grouping = weight->m.format().grouping;
     EXPECT_EQ(grouping.block, nested.contains(name) ? 256 : 64) << name;
     EXPECT_EQ(grouping.bits, bits.contains(name) ? bits.at(name) : 0) << name;
     std::vector<uint8_t> codes(static_cast<size_t>(cols) + 64, 0xAB);

@@ -43,11 +43,11 @@ TEST(MappedFiles, ReleasedPagesUseNoMemoryAndReload) {
   const auto same = [&] { return std::memcmp(mapped.data(), content.data(), kBytes) == 0; };
   EXPECT_TRUE(same());
   EXPECT_EQ(resident_bytes(mapped.data()), kBytes);
-  mapped.give_back(kBegin, kEnd);
+  mapped.release_pages(kBegin, kEnd);
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), whole = kEnd - kBegin;
   EXPECT_LT(resident_bytes(mapped.data()), kBytes - whole + 2 * page);
   EXPECT_TRUE(same());
-  mapped.give_back(10, 20);  // less than a page
+  mapped.release_pages(10, 20);  // less than a page
   EXPECT_EQ(resident_bytes(mapped.data()), kBytes);
 }
 

@@ -72,10 +72,10 @@ TEST(QuantizeOption, BenchOfRandomWeightsNamesIt) {
   EXPECT_EQ(json["dtype"], "q4");
   EXPECT_EQ(json["activations"], 8);
   const Json& prompt = json["results"][0];  // GB/s count all weights
-  EXPECT_NEAR(
-      prompt["gb_s"].get<double>() * 1e9 * 16 / prompt["tok_s_median"].get<double>(),
-      static_cast<double>(planned_weights(load_config(kDemo), searched_form(DType::kQ4, kSearchBlock)).bytes),
-      1);
+  EXPECT_NEAR(prompt["gb_s"].get<double>() * 1e9 * 16 / prompt["tok_s_median"].get<double>(),
+              static_cast<double>(
+                  planned_weights(load_config(kDemo), searched_format(DType::kQ4, kSearchBlock)).bytes),
+              1);
 }
 
 }  // namespace

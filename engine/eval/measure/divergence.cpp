@@ -71,7 +71,7 @@ class Comparison {
            const std::function<void(int64_t position)>& progress) {
     const bool grows = options_.method == PerplexityMethod::kGrowing;
     const int64_t bos = std::ssize(options_.bos);
-    const std::vector<int32_t> tokens = text.behind_bos(options_.bos, window.begin, window.end);
+    const std::vector<int32_t> tokens = text.after_bos(options_.bos, window.begin, window.end);
     for (Side& side : sides_) {
       side.sequence.truncate(0);
       side.sequence.expect(grows ? 0 : std::ssize(tokens));  // dynamic scale of the whole window

@@ -90,7 +90,7 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
       const Window& window = passes[end].window;
       const bool together = !anchored && end > first && window.begin == passes[end - 1].window.begin;
       if (end > first && n >= room && !together) break;
-      n += std::ssize(tokens.emplace_back(text.behind_bos(options.bos, window.begin, window.end))) - 1;
+      n += std::ssize(tokens.emplace_back(text.after_bos(options.bos, window.begin, window.end))) - 1;
       sizes.push_back(static_cast<size_t>(window.end - first_scored(window)));
     }
     const auto number = static_cast<int64_t>(first);
@@ -127,7 +127,7 @@ class GrowingRun {
              std::vector<PerplexityResult>& results, std::span<const Window> windows, int64_t first)
       : session_(session), options_(options), results_(results), windows_(windows), first_(first) {
     for (const Window& window : windows) {
-      tokens_.push_back(text.behind_bos(options.bos, window.begin, window.end));
+      tokens_.push_back(text.after_bos(options.bos, window.begin, window.end));
       sequences_.push_back(session.new_sequence());
     }
     part_.losses.resize(windows.size());

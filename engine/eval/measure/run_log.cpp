@@ -68,7 +68,7 @@ Plan plan_of(const Engine& engine, const SessionOptions& session, const std::vec
             .lengths = lengths};
   plan.options = {.backend = engine.backend->name(),
                   .weights = stored_format(engine.model),
-                  .dtype = std::string(name_of(engine.model.weights.form.dtype)),
+                  .dtype = std::string(name_of(engine.model.weights.format.dtype)),
                   .k_dtype = std::string(name_of(session.k_dtype)),
                   .v_dtype = std::string(name_of(session.v_dtype)),
                   .activations = activations_of(session),

@@ -31,9 +31,9 @@ ScoredText scored_text(std::span<const int32_t> context, const Tokenizer& tokeni
     if (text.tokens.empty()) throw Error("prompt: empty, and the tokenizer has no BOS; give a prompt");
     context = text.tokens;
   }
-  const std::vector<int32_t> head = encode_behind(context, tokenizer, before, bos);
+  const std::vector<int32_t> head = encode_after(context, tokenizer, before, bos);
   const std::vector<int32_t> whole =
-      encode_behind(context, tokenizer, std::string(prompt).append(continuation), bos);
+      encode_after(context, tokenizer, std::string(prompt).append(continuation), bos);
   if (continuation.empty() || whole.size() <= head.size())
     throw Error("continuation: adds no token to the prompt; give a longer one");
   text.tokens.insert(text.tokens.end(), head.begin(), head.end());

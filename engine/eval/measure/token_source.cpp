@@ -51,7 +51,7 @@ std::string TokenSource::size_in_words() const {
   return name_ + (size() == max_tokens_ ? ": `max_tokens` takes " + tokens + " of it" : ": has " + tokens);
 }
 
-std::vector<int32_t> TokenSource::behind_bos(std::vector<int32_t> bos, int64_t begin, int64_t end) const {
+std::vector<int32_t> TokenSource::after_bos(std::vector<int32_t> bos, int64_t begin, int64_t end) const {
   const auto more = range(begin, end);
   bos.insert(bos.end(), more.begin(), more.end());
   return bos;

@@ -25,7 +25,7 @@ class TokenSource {
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   std::span<const int32_t> range(int64_t begin, int64_t end) const;
-  std::vector<int32_t> behind_bos(std::vector<int32_t> bos, int64_t begin, int64_t end) const;
+  std::vector<int32_t> after_bos(std::vector<int32_t> bos, int64_t begin, int64_t end) const;
   int64_t max_tokens() const { return max_tokens_; }
   const std::string& name() const { return name_; }
   std::string size_in_words() const;  // "book.txt: has 9 tokens"

@@ -5,10 +5,10 @@
 namespace lariat::test {
 namespace {
 
-class FormLogits : public testing::TestWithParam<const char*> {};
+class FormatLogits : public testing::TestWithParam<const char*> {};
 
 // f32 weights on the CPU, then quantized values with 16-bit inputs; on the reference, with 8-bit inputs.
-TEST_P(FormLogits, EqualTheFloats) {
+TEST_P(FormatLogits, EqualTheFloats) {
   const std::filesystem::path dir = golden_dir() / "forms" / GetParam();
   const Tensors golden = open_safetensors_file(dir / "golden.safetensors");
   const std::vector<int32_t> tokens = int_tensor(golden, "tokens");
@@ -38,7 +38,7 @@ int64_t warnings_of_rounding(const std::filesystem::path& path, std::optional<We
       [](const std::string& line) { return line.find("`quantize`") != std::string::npos; });
 }
 
-TEST_P(FormLogits, RequantizationWarns) {
+TEST_P(FormatLogits, RequantizationWarns) {
   const std::filesystem::path dir = golden_dir() / "forms" / GetParam();
   for (const DType asked : {DType::kQ8, DType::kQ4}) EXPECT_EQ(warnings_of_rounding(dir, asked), 1);
   EXPECT_EQ(warnings_of_rounding(dir, {}), 0);
@@ -52,7 +52,7 @@ TEST(GgufLogits, RequantizationWarns) {
   EXPECT_EQ(warnings_of_rounding(gguf / "llama_bias.gguf", DType::kQ8), 0) << "floats";
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, FormLogits,
+INSTANTIATE_TEST_SUITE_P(Methods, FormatLogits,
                          testing::Values("awq", "bitsandbytes", "compressed_tensors", "fbgemm_fp8", "fp8",
                                          "gptq", "gptq_v2", "mlx", "mlx_mxfp4", "mxfp4_packed",
                                          "pack_quantized"),

@@ -1,74 +1,75 @@
 // Published quantized weight formats (tools/lab/golden/forms.py).
 #include "models/model.h"
-#include "tests/models/forms_util.h"
+#include "tests/models/formats_util.h"
 
 namespace lariat::test {
 namespace {
 
-TEST(Forms, AWeightEqualsTheMethodsValues) {
+TEST(Formats, AWeightEqualsTheMethodsValues) {
   for (const char* name : kFolders) {
     SCOPED_TRACE(name);
-    const Tensors tensors = open_form(form_dir(name));
-    const Tensors golden = open_safetensors_file(form_dir(name) / "golden.safetensors");
+    const Tensors tensors = open_format(format_dir(name));
+    const Tensors golden = open_safetensors_file(format_dir(name) / "golden.safetensors");
     const StoredTensor& weight = tensors.check(kAttention + "k_proj.weight", {32, 64});
     ASSERT_TRUE(weight.reader) << "tensor is float";
-    const std::vector<float> got = form_floats(weight),
-                             expected = form_floats(golden.get("k_proj", {32, 64}));
+    const std::vector<float> got = format_floats(weight),
+                             expected = format_floats(golden.get("k_proj", {32, 64}));
     for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]) << i;
   }
 }
 
-TEST(Forms, ValuesKeepTheirStoredWidth) {
+TEST(Formats, ValuesKeepTheirStoredWidth) {
   using enum ScaleType;
   struct Row {
     const char *folder, *module;
-    WeightFormat form;
+    WeightFormat format;
   };
-  const auto form = [](DType width, Code code, ScaleType scales, bool minimum, uint8_t size,
-                       uint8_t bits = 0) {
+  const auto format = [](DType width, Code code, ScaleType scales, bool minimum, uint8_t size,
+                         uint8_t bits = 0) {
     const uint16_t block = size == 128 ? 128 : 64;
     return WeightFormat(width, {code, scales, minimum, size, block, bits});
   };
   constexpr DType kQ4 = DType::kQ4, kQ8 = DType::kQ8;
-  const Row rows[] = {{"fp8", "self_attn.q_proj", form(kQ8, Code::kE4M3, kF32, false, 32)},
-                      {"fp8", "mlp.gate_proj", form(kQ8, Code::kE4M3, kF32, false, 128)},
-                      {"compressed_tensors", "self_attn.k_proj", form(kQ8, Code::kLinear, kF16, false, 128)},
-                      {"compressed_tensors", "self_attn.o_proj", form(kQ8, Code::kLinear, kF32, true, 128)},
-                      {"pack_quantized", "self_attn.q_proj", form(kQ4, Code::kLinear, kBF16, false, 32)},
-                      {"pack_quantized", "self_attn.k_proj", form(kQ4, Code::kLinear, kF32, true, 128)},
-                      {"pack_quantized", "mlp.gate_proj", form(kQ4, Code::kLinear, kF16, false, 32, 2)},
-                      {"gptq", "self_attn.q_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
-                      {"gptq", "self_attn.k_proj", form(kQ4, Code::kLinear, kF32, true, 32)},
-                      {"gptq", "self_attn.v_proj", form(kQ8, Code::kLinear, kF16, false, 32)},
-                      {"gptq", "mlp.up_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
-                      {"awq", "self_attn.o_proj", form(kQ4, Code::kLinear, kF16, false, 32)},
-                      {"awq", "self_attn.q_proj", form(kQ4, Code::kLinear, kF32, true, 32)},
-                      {"mlx", "self_attn.o_proj", form(kQ4, Code::kLinear, kF16, true, 128, 2)},
-                      {"mlx", "mlp.gate_proj", form(kQ8, Code::kLinear, kF16, true, 32, 5)},
-                      {"mlx_mxfp4", "self_attn.q_proj", form(kQ4, Code::kE2M1, kBF16, false, 32)},
-                      {"bitsandbytes", "self_attn.q_proj", form(kQ4, Code::kNf4, kF32, false, 128)},
-                      {"bitsandbytes", "self_attn.o_proj", form(kQ4, Code::kFp4, kF32, false, 128)},
-                      {"bitsandbytes", "mlp.up_proj", form(kQ8, Code::kLinear, kF32, false, 128)},
-                      {"bitsandbytes", "mlp.down_proj", form(kQ4, Code::kNf4, kF32, false, 32)}};
+  const Row rows[] = {
+      {"fp8", "self_attn.q_proj", format(kQ8, Code::kE4M3, kF32, false, 32)},
+      {"fp8", "mlp.gate_proj", format(kQ8, Code::kE4M3, kF32, false, 128)},
+      {"compressed_tensors", "self_attn.k_proj", format(kQ8, Code::kLinear, kF16, false, 128)},
+      {"compressed_tensors", "self_attn.o_proj", format(kQ8, Code::kLinear, kF32, true, 128)},
+      {"pack_quantized", "self_attn.q_proj", format(kQ4, Code::kLinear, kBF16, false, 32)},
+      {"pack_quantized", "self_attn.k_proj", format(kQ4, Code::kLinear, kF32, true, 128)},
+      {"pack_quantized", "mlp.gate_proj", format(kQ4, Code::kLinear, kF16, false, 32, 2)},
+      {"gptq", "self_attn.q_proj", format(kQ4, Code::kLinear, kF16, false, 32)},
+      {"gptq", "self_attn.k_proj", format(kQ4, Code::kLinear, kF32, true, 32)},
+      {"gptq", "self_attn.v_proj", format(kQ8, Code::kLinear, kF16, false, 32)},
+      {"gptq", "mlp.up_proj", format(kQ4, Code::kLinear, kF16, false, 32)},
+      {"awq", "self_attn.o_proj", format(kQ4, Code::kLinear, kF16, false, 32)},
+      {"awq", "self_attn.q_proj", format(kQ4, Code::kLinear, kF32, true, 32)},
+      {"mlx", "self_attn.o_proj", format(kQ4, Code::kLinear, kF16, true, 128, 2)},
+      {"mlx", "mlp.gate_proj", format(kQ8, Code::kLinear, kF16, true, 32, 5)},
+      {"mlx_mxfp4", "self_attn.q_proj", format(kQ4, Code::kE2M1, kBF16, false, 32)},
+      {"bitsandbytes", "self_attn.q_proj", format(kQ4, Code::kNf4, kF32, false, 128)},
+      {"bitsandbytes", "self_attn.o_proj", format(kQ4, Code::kFp4, kF32, false, 128)},
+      {"bitsandbytes", "mlp.up_proj", format(kQ8, Code::kLinear, kF32, false, 128)},
+      {"bitsandbytes", "mlp.down_proj", format(kQ4, Code::kNf4, kF32, false, 32)}};
   for (const Row& row : rows) {
-    const Tensors tensors = open_form(form_dir(row.folder));
+    const Tensors tensors = open_format(format_dir(row.folder));
     const StoredTensor* tensor = tensors.find(std::string("model.layers.0.") + row.module + ".weight");
     ASSERT_TRUE(tensor != nullptr && tensor->reader) << row.folder << " " << row.module;
-    EXPECT_EQ(tensor->form(), row.form) << row.folder << " " << row.module;
+    EXPECT_EQ(tensor->format(), row.format) << row.folder << " " << row.module;
   }
   for (const char* folder : {"gptq", "pack_quantized"}) {  // unordered groups
-    const Tensors tensors = open_form(form_dir(folder));
+    const Tensors tensors = open_format(format_dir(folder));
     EXPECT_EQ(tensors.check(kAttention + "o_proj.weight", {64, 64}).dtype, "F32");
   }
 }
 
-TEST(Forms, WarnOfIgnoredSettings) {
+TEST(Formats, WarnOfIgnoredSettings) {
   std::vector<std::string> warnings;
-  open_form(form_dir("fp8"), &warnings);
+  open_format(format_dir("fp8"), &warnings);
   ASSERT_EQ(warnings.size(), 2U);
   EXPECT_TRUE(names(warnings[0], "activation_scheme"));
   EXPECT_TRUE(names(warnings[1], "model.safetensors | model.layers.0.mlp.gate_proj.input_scale"));
-  open_form(form_dir("gptq"), &warnings);
+  open_format(format_dir("gptq"), &warnings);
   EXPECT_EQ(warnings.size(), 2U);
 }
 
@@ -176,13 +177,13 @@ const Damage kDamages[] = {
     {"bitsandbytes", "{}", "mlp.up_proj.weight_format", R"({"bytes": "\u0001"})"},
 };
 
-TEST(Forms, DamageIsOneLine) {
+TEST(Formats, DamageIsOneLine) {
   for (const Damage& row : kDamages) {
     SCOPED_TRACE(std::string(row.folder) + " " + row.settings + " " + row.tensor + " " + row.change);
     json changes = json::object();
     if (*row.change != '\0') changes[std::string("model.layers.0.") + row.tensor] = json::parse(row.change);
     const ChangedForm changed(row.folder, json::parse(row.settings), changes);
-    const std::string error = error_of([&] { open_form(changed.dir()); });
+    const std::string error = error_of([&] { open_format(changed.dir()); });
     if (row.words == nullptr) {
       EXPECT_EQ(error, "");
       continue;
@@ -194,48 +195,48 @@ TEST(Forms, DamageIsOneLine) {
   }
 }
 
-TEST(Forms, OddGroupsBecomeFloats) {
+TEST(Formats, OddGroupsBecomeFloats) {
   const ChangedForm changed("awq", {{"group_size", 8}},
                             {{kAttention + "q_proj.scales", {{"shape", {8, 64}}}},
                              {kAttention + "q_proj.qzeros", {{"shape", {8, 8}}}}});
-  const Tensors odd = open_form(changed.dir()), plain = open_form(form_dir("awq"));
+  const Tensors odd = open_format(changed.dir()), plain = open_format(format_dir("awq"));
   const StoredTensor& tensor = odd.check(kAttention + "q_proj.weight", {64, 64});
   EXPECT_EQ(tensor.dtype, "F32");
   EXPECT_TRUE(tensor.quantized);
-  const auto got = form_floats(tensor),
-             expected = form_floats(plain.check(kAttention + "q_proj.weight", {64, 64}));
+  const auto got = format_floats(tensor),
+             expected = format_floats(plain.check(kAttention + "q_proj.weight", {64, 64}));
   for (size_t row = 0; row < 64; ++row) {  // the first 8 inputs share a scale; the last have none
     for (size_t i = 0; i < 8; ++i) EXPECT_EQ(got[row * 64 + i], expected[row * 64 + i]);
     EXPECT_EQ(got[row * 64 + 63], 0);
   }
 }
 
-TEST(Forms, StackedExpertsStayOneTensor) {
+TEST(Formats, StackedExpertsStayOneTensor) {
   json changes;
   for (const auto& [end, width] : {std::pair("weight", 10), std::pair("scales", 2), std::pair("biases", 2)})
     changes[kMlp + "gate_proj." + end] = {{"name", kMlp + "switch_mlp.gate_proj." + end},
                                           {"shape", {2, 48, width}}};
   changes["model.norm.weight"] = {{"name", kMlp + "switch_mlp.up_proj.weight"}, {"shape", {2, 4, 8}}};
   const ChangedForm changed("mlx", json::object(), changes);
-  const Tensors tensors = open_form(changed.dir()), plain = open_form(form_dir("mlx"));
-  EXPECT_EQ(form_floats(tensors.check(kMlp + "experts.gate_proj.weight", {2, 48, 64})),
-            form_floats(plain.check(kMlp + "gate_proj.weight", {96, 64})));
+  const Tensors tensors = open_format(changed.dir()), plain = open_format(format_dir("mlx"));
+  EXPECT_EQ(format_floats(tensors.check(kMlp + "experts.gate_proj.weight", {2, 48, 64})),
+            format_floats(plain.check(kMlp + "gate_proj.weight", {96, 64})));
   EXPECT_FALSE(tensors.check(kMlp + "experts.up_proj.weight", {2, 4, 8}).reader) << "memory-mapped floats";
 }
 
 // Gate and up alternate in rows of quantized values and columns of floats.
-TEST(Forms, GateAndUpOfGptOssAreSplit) {
-  const Tensors codes = open_form(form_dir(kGptOss));
+TEST(Formats, GateAndUpOfGptOssAreSplit) {
+  const Tensors codes = open_format(format_dir(kGptOss));
   const StoredTensor& up = codes.check(kMlp + "experts.up_proj.weight", {4, 32, 64});
   ASSERT_TRUE(up.reader);
-  EXPECT_EQ(up.form(), WeightFormat(DType::kQ4, {Code::kE2M1, ScaleType::kBF16, false, 32, 64}));
-  const std::filesystem::path dir = form_dir("../checkpoints/gpt_oss");
-  const Tensors floats = open_form(dir), stored = open_safetensors(dir);
+  EXPECT_EQ(up.format(), WeightFormat(DType::kQ4, {Code::kE2M1, ScaleType::kBF16, false, 32, 64}));
+  const std::filesystem::path dir = format_dir("../checkpoints/gpt_oss");
+  const Tensors floats = open_format(dir), stored = open_safetensors(dir);
   // Elements of each part by index in the stack.
   const auto expect = [&](const std::string& name, const std::vector<int64_t>& shape, const char* stack,
                           const auto& index_of) {
-    const std::vector<float> part = form_floats(floats.check(kMlp + name, shape)),
-                             all = form_floats(*stored.find(kMlp + stack));
+    const std::vector<float> part = format_floats(floats.check(kMlp + name, shape)),
+                             all = format_floats(*stored.find(kMlp + stack));
     ASSERT_FALSE(part.empty());
     for (size_t i = 0; i < part.size(); ++i) ASSERT_EQ(part[i], all[index_of(i)]) << name << " " << i;
   };
@@ -247,7 +248,7 @@ TEST(Forms, GateAndUpOfGptOssAreSplit) {
   EXPECT_EQ(floats.find(kMlp + "experts.up_proj.bias")->bytes, 5U * 24 * 2);
 }
 
-TEST(Forms, FloatsUnderAMethodsNameRun) {
+TEST(Formats, FloatsUnderAMethodsNameRun) {
   const json config = {{"quantization_config", {{"quant_method", "fp8"}}}};
   Tensors tensors = open_safetensors(source_dir() / "tests/golden/checkpoints/llama_gqa");
   std::vector<std::string> warnings;

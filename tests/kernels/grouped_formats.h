@@ -4,14 +4,14 @@
 
 namespace lariat::test {
 
-inline std::vector<float> run_grouped_form(Backend& backend, const WeightFormat& form,
-                                           const ExpertProblem& problem) {
+inline std::vector<float> run_grouped_format(Backend& backend, const WeightFormat& format,
+                                             const ExpertProblem& problem) {
   const ExpertShape& s = problem.shape;
   std::vector<HostWeight> host;
   for (int64_t e = 0; e < s.n_experts; ++e)
-    host.push_back(random_codes(form, s.n, s.k, static_cast<uint64_t>(e + 1)));
-  const std::vector<WeightFormat> forms(host.size(), form);
-  LoadedWeight loaded = backend.load_weight(host, forms, DType::kF32);
+    host.push_back(random_codes(format, s.n, s.k, static_cast<uint64_t>(e + 1)));
+  const std::vector<WeightFormat> formats(host.size(), format);
+  LoadedWeight loaded = backend.load_weight(host, formats, DType::kF32);
   const Tensor biases(backend, problem.biases, s.n_experts, s.n);
   loaded.weight.biases = biases.view();
   const Tensor rows(backend, problem.x, problem.x_rows(), s.k, DType::kF32, s.gap);
@@ -23,8 +23,8 @@ inline std::vector<float> run_grouped_form(Backend& backend, const WeightFormat&
 
 // Few and many rows per expert, more and fewer experts than rows, more inputs than warps prefetch. more:
 // error bound relative to f32 sums. bits: of activations.
-inline void check_grouped_forms(Backend& tested, Backend& reference, const WeightFormat& form,
-                                double more = 1, int bits = 8) {
+inline void check_grouped_formats(Backend& tested, Backend& reference, const WeightFormat& format,
+                                  double more = 1, int bits = 8) {
   tested.use_activations(bits);
   reference.use_activations(bits);
   for (const ExpertShape& s : {ExpertShape{1, 1, 1, 1, 1},
@@ -35,8 +35,8 @@ inline void check_grouped_forms(Backend& tested, Backend& reference, const Weigh
                                {1, 300, 20, 3, 40}}) {
     ExpertProblem problem(DType::kF32, DType::kF32, s);
     problem.biases = Rng(62).normals(s.n_experts * s.n);
-    const std::vector<float> actual = run_grouped_form(tested, form, problem),
-                             expected = run_grouped_form(reference, form, problem);
+    const std::vector<float> actual = run_grouped_format(tested, format, problem),
+                             expected = run_grouped_format(reference, format, problem);
     for (size_t i = 0; i < expected.size(); ++i) {
       const int64_t row = static_cast<int64_t>(i) / s.n;
       const float* const x = problem.x.data() + problem.x_row(row) * s.k;

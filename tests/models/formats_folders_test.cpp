@@ -3,84 +3,84 @@
 
 #include "models/quantization/quantized.h"
 #include "models/weights.h"
-#include "tests/models/forms_util.h"
+#include "tests/models/formats_util.h"
 
 namespace lariat::test {
 namespace {
 
-TEST(Forms, WarnOfQuantizedActivations) {
+TEST(Formats, WarnOfQuantizedActivations) {
   const json eight = {{"num_bits", 8}, {"type", "float"}};
   const ChangedForm changed(
       "pack_quantized",
       {{"config_groups", {{"group_0", {{"input_activations", eight}}}}}, {"kv_cache_scheme", eight}},
       json::object());
   std::vector<std::string> warnings;
-  open_form(changed.dir(), &warnings);
+  open_format(changed.dir(), &warnings);
   ASSERT_EQ(warnings.size(), 1U);
   for (const char* part : {"config.json", "input_activations", "kv_cache_scheme"})
     EXPECT_TRUE(holds(warnings[0], part));
 }
 
-TEST(Forms, SettingsComeFromTheConfigOrAFile) {
+TEST(Formats, SettingsComeFromTheConfigOrAFile) {
   const std::tuple<const char*, const char*, json> rows[] = {
       {"gptq", "quantize_config.json", {{"bits", 4}, {"group_size", 32}, {"desc_act", true}, {"sym", true}}},
       {"awq", "quant_config.json", {{"q_group_size", 32}, {"w_bit", 4}, {"version", "GEMM"}}},
       {"fbgemm_fp8", "hf_quant_config.json", {{"quant_algo", "FP8"}}}};
   for (const auto& [folder, file, settings] : rows) {
     SCOPED_TRACE(folder);
-    const Tensors golden = open_safetensors_file(form_dir(folder) / "golden.safetensors");
+    const Tensors golden = open_safetensors_file(format_dir(folder) / "golden.safetensors");
     for (const bool beside : {true, false}) {
       const TempFolder dir;
-      json config = read_json(form_dir(folder) / "config.json");
+      json config = read_json(format_dir(folder) / "config.json");
       config.erase("quantization_config");
       const bool nvidia = std::string_view(file).starts_with("hf");
       if (beside) dir.put(file, (nvidia ? json{{"quantization", settings}} : settings).dump());
       if (!beside) config["quantization_config"] = settings;
       dir.put("config.json", config.dump());
-      std::filesystem::copy_file(form_dir(folder) / "model.safetensors", dir.path / "model.safetensors");
-      const Tensors tensors = open_form(dir.path);
-      EXPECT_EQ(form_floats(tensors.check(kAttention + "k_proj.weight", {32, 64})),
-                form_floats(golden.get("k_proj", {32, 64})));
+      std::filesystem::copy_file(format_dir(folder) / "model.safetensors", dir.path / "model.safetensors");
+      const Tensors tensors = open_format(dir.path);
+      EXPECT_EQ(format_floats(tensors.check(kAttention + "k_proj.weight", {32, 64})),
+                format_floats(golden.get("k_proj", {32, 64})));
       EXPECT_EQ(quantization_method(dir.path), nvidia ? "modelopt" : folder);
     }
   }
   const TempFolder dir;
   dir.put("config.json", "{}");
   dir.put("hf_quant_config.json", R"({"quantization": {"quant_algo": "NVFP4"}})");
-  std::filesystem::copy_file(form_dir("fp8") / "model.safetensors", dir.path / "model.safetensors");
-  const std::string error = error_of([&] { open_form(dir.path); });
+  std::filesystem::copy_file(format_dir("fp8") / "model.safetensors", dir.path / "model.safetensors");
+  const std::string error = error_of([&] { open_format(dir.path); });
   EXPECT_TRUE(holds(error, "hf_quant_config.json: "));
   EXPECT_TRUE(holds(error, "quant_algo\" is \"NVFP4\""));
 }
 
 // Methods name their scales differently.
-TEST(Forms, NonFiniteScalesAreFound) {
+TEST(Formats, NonFiniteScalesAreFound) {
   for (const char* name : kFolders) {
     SCOPED_TRACE(name);
     json changes;
-    const Tensors stored = open_safetensors(form_dir(name));
+    const Tensors stored = open_safetensors(format_dir(name));
     for (const auto& [part, tensor] : stored.all()) {
       const bool scales =
           part.find("scale") != part.npos || part.ends_with("absmax") || part.ends_with("SCB");
       if (scales && part.starts_with(kAttention + "k_proj.") && !part.ends_with("input_scale"))
         changes[part] = {{"i32", {0, -1}}};
     }
-    const auto found = find_not_finite(open_form(ChangedForm(name, json::object(), changes).dir()));
+    const auto found = find_not_finite(open_format(ChangedForm(name, json::object(), changes).dir()));
     ASSERT_TRUE(found);
     EXPECT_EQ(found->tensor, kAttention + "k_proj.weight");
     EXPECT_EQ(found->of, 32 * 64);
-    EXPECT_FALSE(find_not_finite(open_form(form_dir(name))));
+    EXPECT_FALSE(find_not_finite(open_format(format_dir(name))));
   }
 }
 
 // As from a GGUF (GgufBlocks.AnMxfp4ScaleOf255IsNan). Two groups of 32 values per row.
-TEST(Forms, AnMxfp4ScaleOf255IsNan) {
+TEST(Formats, AnMxfp4ScaleOf255IsNan) {
   for (const auto& [folder, scales] : {std::pair("mlx_mxfp4", "scales"), {"mxfp4_packed", "weight_scale"}}) {
     SCOPED_TRACE(folder);
     const json change = {{kAttention + "k_proj." + scales, {{"i32", {0, -1}}}}};
     const ChangedForm changed(folder, json::object(), change);
     const std::vector<float> values =
-        form_floats(open_form(changed.dir()).check(kAttention + "k_proj.weight", {32, 64}));
+        format_floats(open_format(changed.dir()).check(kAttention + "k_proj.weight", {32, 64}));
     for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(std::isnan(values[i]), i < 128) << i;
   }
   const uint8_t bytes[] = {0, 1, 127, 254, 255};
@@ -93,8 +93,8 @@ TEST(Forms, AnMxfp4ScaleOf255IsNan) {
 }
 
 // MLX separates gate and up.
-TEST(Forms, MlxStacksTheExpertsOfGptOss) {
-  const std::filesystem::path from = form_dir(kGptOss);
+TEST(Formats, MlxStacksTheExpertsOfGptOss) {
+  const std::filesystem::path from = format_dir(kGptOss);
   const Tensors stored = open_safetensors(from);
   std::vector<NamedShape> shapes;
   std::vector<std::string> data;
@@ -126,10 +126,10 @@ TEST(Forms, MlxStacksTheExpertsOfGptOss) {
   SafetensorsWriter writer(dir.path / "model.safetensors", shapes);
   for (const std::string& bytes : data) writer.append(std::as_bytes(std::span(bytes)));
   writer.finish();
-  const Tensors mlx = open_form(dir.path), published = open_form(from);
+  const Tensors mlx = open_format(dir.path), published = open_format(from);
   for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {
     const StoredTensor& want = *published.find(fmt::format("{}experts.{}.weight", kMlp, name));
-    EXPECT_EQ(form_floats(mlx.check(want.name, want.shape)), form_floats(want)) << name;
+    EXPECT_EQ(format_floats(mlx.check(want.name, want.shape)), format_floats(want)) << name;
   }
   EXPECT_EQ(mlx.check(kMlp + "experts.up_proj.bias", {4, 32}).bytes, 4U * 32 * 2);
 }

@@ -20,11 +20,11 @@ inline constexpr const char* kFolders[] = {
 inline constexpr const char* kGptOss = "../checkpoints/gpt_oss_mxfp4";
 inline const std::string kAttention = "model.layers.0.self_attn.", kMlp = "model.layers.0.mlp.";
 
-inline std::filesystem::path form_dir(const std::string& name) {
+inline std::filesystem::path format_dir(const std::string& name) {
   return source_dir() / "tests/golden/forms" / name;
 }
 
-inline Tensors open_form(const std::filesystem::path& dir, std::vector<std::string>* warnings = nullptr) {
+inline Tensors open_format(const std::filesystem::path& dir, std::vector<std::string>* warnings = nullptr) {
   Tensors tensors = open_safetensors(dir);
   std::vector<std::string> unread;
   const auto [config, file] = quantization_config(ModelTexts(dir));
@@ -32,7 +32,7 @@ inline Tensors open_form(const std::filesystem::path& dir, std::vector<std::stri
   return tensors;
 }
 
-inline std::vector<float> form_floats(const StoredTensor& tensor) {
+inline std::vector<float> format_floats(const StoredTensor& tensor) {
   const HostWeight rows = tensor.rows();
   std::vector<float> values(static_cast<size_t>(rows.m.rows * rows.m.cols));
   read_floats(rows, 0, {values.data(), DType::kF32, rows.m.rows, rows.m.cols});
@@ -44,10 +44,10 @@ inline std::vector<float> form_floats(const StoredTensor& tensor) {
 class ChangedForm {
  public:
   ChangedForm(const std::string& folder, const json& settings, const json& changes) {
-    json config = read_json(form_dir(folder) / "config.json");
+    json config = read_json(format_dir(folder) / "config.json");
     config[config.contains("quantization") ? "quantization" : "quantization_config"].merge_patch(settings);
     folder_.put("config.json", config.dump());
-    const Tensors stored = open_safetensors(form_dir(folder));
+    const Tensors stored = open_safetensors(format_dir(folder));
     std::vector<NamedShape> shapes;
     std::vector<std::string> data;
     for (const auto& [name, tensor] : stored.all()) {
