@@ -5,8 +5,9 @@
     scripts/kernel_ledger.py [BUILD_DIR] --arch 80 --nvdisasm PROGRAM --blocks KERNEL
 
 Compiles each .cu file of kernels/cuda for each architecture with the command of BUILD_DIR/compile_commands.json and reads
-the registers, spills and static shared memory of every kernel from ptxas. Without nvdisasm, reports kept by the build
-(keep_ptxas.sh) are used instead. With nvdisasm (CUDA toolkit, or Python package nvidia-cuda-nvdisasm), lists for the loop with
+the registers, spills and static shared memory of every kernel from ptxas. A report kept by the build (keep_ptxas.sh) is used
+instead if the machine code is not needed, or if cuobjdump takes it out of the build's object. With nvdisasm (CUDA toolkit, or
+Python packages nvidia-cuda-nvdisasm and nvidia-cuda-cuobjdump), lists for the loop with
 most of a kernel's memory and tensor instructions: instructions, global loads, loads in flight before the first use, generic
 instead of global loads, and F2F conversions. --check fails if a kernel exceeds its budget. --blocks lists the basic blocks of
 that loop for one instance, to add up the instructions of one path.
@@ -53,6 +54,17 @@ def reported(entry):
     if not report.exists() or not written.exists() or report.stat().st_mtime < written.stat().st_mtime:
         return None
     return report.read_text()
+
+
+def extracted(entry, arch, folder):
+    """Path of the machine code in the build's object, or None without cuobjdump or this architecture."""
+    if not shutil.which("cuobjdump"):
+        return None
+    written = Path(entry["directory"]) / re.search(r" -o (\S+)", entry["command"])[1]
+    own = folder / f"{written.stem}.{arch}"
+    own.mkdir()
+    subprocess.run(["cuobjdump", "-xelf", "all", written.resolve()], cwd=own, stdout=subprocess.DEVNULL, check=True)
+    return next(own.glob(f"*.sm_{arch}.cubin"), None)
 
 
 def plain(names):
@@ -202,9 +214,11 @@ def measure(build, archs, nvdisasm):
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
 
         def look(entry, arch):
-            kept = None if nvdisasm else reported(entry)
+            kept = reported(entry)
             if kept and kernels_of(kept, arch):
-                return kept, None
+                cubin = extracted(entry, arch, Path(name)) if nvdisasm else None
+                if cubin or not nvdisasm:
+                    return kept, cubin
             return compile_file(entry, arch, Path(name))
 
         jobs = [(entry, arch, pool.submit(look, entry, arch)) for arch in archs for entry in entries]
@@ -277,7 +291,7 @@ def main():
         return list_blocks(args.build.resolve(), archs[0], args.nvdisasm, args.blocks)
     rows = measure(args.build.resolve(), archs, args.nvdisasm)
     if not args.nvdisasm:
-        print("kernel_ledger: no nvdisasm: loops were skipped", file=sys.stderr)
+        print("SKIPPED: loads in flight of CUDA kernels: nvdisasm is missing; put it on PATH (pip install nvidia-cuda-nvdisasm)")
     if args.markdown:
         rewritten = table(rows, archs, shortest=64 if args.nvdisasm else 0)
         text, times = re.subn(r"<!-- ledger -->.*<!-- /ledger -->", lambda _: f"<!-- ledger -->\n{rewritten}\n<!-- /ledger -->",
