@@ -61,6 +61,8 @@ ln -sf "$gguf" model.gguf
 step logits.json "$python" "$root/tools/lab/peers/real_model_transformers.py" logits --model model.gguf \
   --text text.txt --lariat "$lariat"
 
+step native-window.txt "$python" "$root/tools/lab/peers/native_window.py" --model model.gguf --text text.txt --lariat "$lariat"
+
 # The last two also run with stale keys, as in other engines.
 scaling() {
   case $1 in

@@ -212,6 +212,19 @@ def check_reading(copy):
     ])  # fmt: skip
 
 
+def check_docs(copy):
+    copy_of(copy, "scripts", "README.md", "docs/*.md", "docs/*/*.md", "kernels/*.h")
+    beyond, table = "check_docs: beyond a limit", "README.md: the table between the speed marks"
+    check_each(["scripts/check_docs.py"], copy, [
+        ("README.md", "\n" * 99, "lines of README: 209, limit", beyond),
+        ("docs/new.md", "a\n" * 2000, "lines of docs: ", beyond),
+        ("docs/new.md", "a " * 30_000, "words of docs: ", beyond),
+        ("kernels/new.h", "// a b c\n" * 90_000, "words of comments and messages: ", beyond),
+        ("README.md", lambda text: text.replace("<!-- speed -->", ""), table),
+        ("docs/performance.md", lambda text: text.replace("| 14.6 (", "| 15.6 ("), table),
+    ])  # fmt: skip
+
+
 def check_skips(copy):
     copy_of(copy, "scripts", "tests/*.h", "tests/*.cpp", "*CMakeLists.txt", "*.cmake")
     missing = "a test that passes where a file is missing"
@@ -343,7 +356,7 @@ def check_protections(copy):
     ])  # fmt: skip
 
 
-CHECKS = [check_layers, check_lengths, check_words, check_format, check_reading, check_skips, check_filters, check_cuda12,
+CHECKS = [check_layers, check_lengths, check_words, check_format, check_reading, check_docs, check_skips, check_filters, check_cuda12,
           check_tidy, kernel_ledger, check_protections]
 
 

@@ -27,13 +27,12 @@ TEST(Bench, MeasuresEveryPromptAtEveryDepth) {
     measured += n / result["tok_s_min"].get<double>() + n / median + n / result["tok_s_max"].get<double>();
     const double read = prompt ? weights / n : weights + kCache * (result["depth"].get<double>() + n / 2);
     EXPECT_NEAR(gb_s * 1e9 / median, read, 1);
-    EXPECT_GE(result["waited_for_cores"], 0);
+    EXPECT_LE(result["waited_for_cores"], 1) << "a share";
     ASSERT_EQ(result["limit_gb_s"].size(), 2U);
     EXPECT_EQ(result["limit_gb_s"][0], bandwidth);
     bandwidth = result["limit_gb_s"][1];
     EXPECT_GT(bandwidth, 0.01);
   }
-  EXPECT_GT(measured, 0);
   EXPECT_LT(measured, all);
   EXPECT_EQ(tests, (std::vector<std::string>{"pp8@0", "pp3@0", "tg2@0", "pp8@5", "pp3@5", "tg2@5"}));
 }

@@ -48,8 +48,16 @@ def kind(code, before, after, stderr):
     return "refused" if code else "warned" if stderr else "used" if after != before else "harmless"
 
 
+def without_fix(line):
+    """The line up to its last ';' if a sentence with the fix comes there."""
+    start, mark, fix = line.rpartition("; ")
+    return start if mark and "error: " in line and len(fix.split()) > 4 else line
+
+
 def spoken(text):
-    return "<br>".join(f"`{line}`" for line in text.replace("|", "\\|").splitlines())
+    """Lines on stderr. The program also says how to mend an error, which the tables leave out."""
+    lines = [without_fix(line.removeprefix("lariat: ")) for line in text.replace("|", "\\|").splitlines()]
+    return "<br>".join(f"`{line}`" for line in lines)
 
 
 def row(what, run):
@@ -233,9 +241,9 @@ def configs(program, folder):
                                     "--prompt", 1, "--gen", 0, "--reps", 1, "--json")  # fmt: skip
         result = "refused" if code else "warned" if text else "run"
         counts[result] = counts.get(result, 0) + 1
-        rows.append([file.stem, result, spoken(text), rope])
-    rows.append(["", ", ".join(f"{n} {result}" for result, n in sorted(counts.items())), "", ""])
-    write("configs", rows, ("config", "result", "line on stderr", "RoPE"))
+        rows.append([file.stem, result, rope])
+    rows.append(["", ", ".join(f"{n} {result}" for result, n in sorted(counts.items())), ""])
+    write("configs", rows, ("config", "result", "RoPE"))
 
 
 def main():
