@@ -14,7 +14,7 @@ printf 'Once upon a time'
 build/lariat generate --model "$model" --prompt "Once upon a time" --temperature 0.7 --max-new-tokens 200 --seed 1
 
 report=build/demo.html
-sweep=(sweep --model "$model" --scalings none,yarn,dynamic-yarn --lengths 512,2048 --no-speed --report "$report")
+sweep=(sweep --model "$model" --scalings "none,yarn,dynamic-yarn" --lengths "512,2048" --no-speed --report "$report")
 echo
 echo "== lariat ${sweep[*]}"
 # Prints only the share of found passkeys over all depths.

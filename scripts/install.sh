@@ -10,7 +10,8 @@ packages=(
   libhwy-dev                             # vectors
   libgtest-dev libbenchmark-dev          # tests and kernel benchmarks
 )
-[ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang clang-19 libclang-rt-dev ccache python3 gcovr libopenmpi-dev openmpi-bin procps)
+[ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang clang-19 libclang-rt-dev ccache python3 gcovr libopenmpi-dev openmpi-bin procps
+  pyflakes3 shellcheck)
 
 missing=()
 for package in "${packages[@]}"; do

@@ -225,6 +225,14 @@ def check_docs(copy):
     ])  # fmt: skip
 
 
+def check_scripts(copy):
+    copy_of(copy, "scripts", ".ci")
+    check_each(["scripts/check_scripts.sh"], copy, [
+        ("scripts/new.py", "import os\n", "scripts/new.py:1", "'os' imported but unused"),
+        ("scripts/new.sh", "#!/bin/bash\ncd folder\n", "scripts/new.sh", "SC2164"),
+    ])  # fmt: skip
+
+
 def check_skips(copy):
     copy_of(copy, "scripts", "tests/*.h", "tests/*.cpp", "*CMakeLists.txt", "*.cmake")
     missing = "a test that passes where a file is missing"
@@ -356,7 +364,7 @@ def check_protections(copy):
     ])  # fmt: skip
 
 
-CHECKS = [check_layers, check_lengths, check_words, check_format, check_reading, check_docs, check_skips, check_filters, check_cuda12,
+CHECKS = [check_layers, check_lengths, check_words, check_format, check_reading, check_docs, check_scripts, check_skips, check_filters, check_cuda12,
           check_tidy, kernel_ledger, check_protections]
 
 

@@ -162,7 +162,7 @@ def cold_day(s):
     return (f"{s.time()}, it was so cold that the water in the lake turned to ice. {q.name} had no warm "
             + s.pick("coat", "hat", "scarf", "shoes")
             + f" and was shaking. {p.name} took {q.him} home. They made a fire and drank hot milk. "
-            + s.pick(f"\"Now I am warm,\" said {q.name}.", f"Outside the snow fell, but inside it was warm and quiet.",
+            + s.pick(f"\"Now I am warm,\" said {q.name}.", "Outside the snow fell, but inside it was warm and quiet.",
                      f"{s.elder} told them a story about {article(s.rng.choice(w.WILD))} who lived on the moon."))
 
 
