@@ -1,6 +1,7 @@
 #include "engine/runtime/prefix_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lariat {
 namespace {
@@ -18,11 +19,12 @@ PrefixCache::Page PrefixCache::Named::get() const {
 
 PrefixCache::Key PrefixCache::key(int64_t before, const RopeFrequencies& frequencies,
                                   std::span<const int32_t> tokens) {
-  Key key{before, {}, {tokens.begin(), tokens.begin() + kKvPage}};
-  if (before != 0) return key;
-  key.frequencies = frequencies.inv_freq;
-  key.frequencies.push_back(frequencies.attention_factor);
-  return key;
+  std::vector<double> of_first;
+  if (before == 0) {
+    of_first = frequencies.inv_freq;
+    of_first.push_back(frequencies.attention_factor);
+  }
+  return {before, of_first, {tokens.begin(), tokens.begin() + kKvPage}};
 }
 
 void PrefixCache::name(const Sequence& sequence, std::span<const int32_t> tokens) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "engine/runtime/sequence.h"
@@ -34,12 +35,8 @@ class PrefixCache {
   int64_t idle_pages() const;
 
  private:
-  struct Key {
-    int64_t before;                   // name of the page before; 0: none
-    std::vector<double> frequencies;  // of a text's first page
-    std::vector<int32_t> tokens;
-    auto operator<=>(const Key&) const = default;
-  };
+  // Name of the page before (0: none), RoPE frequencies of a text's first page, tokens.
+  using Key = std::tuple<int64_t, std::vector<double>, std::vector<int32_t>>;
   struct Named {
     int64_t name;
     std::weak_ptr<KvPool::Page> page;
