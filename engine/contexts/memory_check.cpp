@@ -85,7 +85,7 @@ void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requ
 }
 
 int64_t affordable_sequences(Session& session, int64_t length, int64_t wanted) {
-  return std::clamp<int64_t>(session.pool().free_pages() / 2 / ceil_div(length, kKvPage), 1, wanted);
+  return std::clamp<int64_t>(session.free_pages() / 2 / ceil_div(length, kKvPage), 1, wanted);
 }
 
 }  // namespace lariat

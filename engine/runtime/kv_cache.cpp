@@ -50,10 +50,10 @@ std::vector<KvLayer> KvPool::rotated_layers(bool second_keys) const {
 }
 
 std::shared_ptr<KvPool::Page> KvPool::allocate(int64_t index) {
-  while (pages() >= most_pages_ && free_a_page_()) {
+  while (pages() >= most_pages_) {
+    if (!free_a_page_())
+      throw CacheFull("`cache_memory`: all " + counted(most_pages_, "page") + " are in use; allow more");
   }
-  if (pages() >= most_pages_)
-    throw CacheFull("`cache_memory`: all " + counted(most_pages_, "page") + " are in use; allow more");
   while (true) {
     try {
       return std::make_shared<Page>(*this, owns(index) ? backend_.allocate(geometry_.page_bytes) : Buffer());

@@ -51,12 +51,12 @@ class KvPool {
     std::shared_ptr<const void> owner_;
     void* data_;
   };
-  // Page `index` of a sequence, null data() if another rank owns it. Throws CacheFull, unless `free_a_page`
-  // frees pages.
+  // Page `index` of a sequence, null data() if another rank owns it. Throws CacheFull.
   std::shared_ptr<Page> allocate(int64_t index);
   // Number of pages that more sequences may take now: up to the limit, and half of the backend's free memory,
   // since running sequences grow, and memory-mapped weights count as free memory of the host.
   int64_t free_pages() const;
+  // allocate() calls free_a_page before it throws, and tries again where that returns true.
   void when_full(std::function<bool()> free_a_page) { free_a_page_ = std::move(free_a_page); }
   bool owns(int64_t index) const;  // whether this process stores page `index` of a sequence
 

@@ -8,15 +8,16 @@ namespace {
 
 // Cost of one more row of a decode step, as a share of a step of one row. Each row reads the keys and values;
 // rows share the weights, except experts. The shares of weights are measured on two cores: 0.01 to 0.05 for
-// floats, which wait for memory, 0.1 to 0.3 for quantized weights, 0.35 for weights in the cache.
+// floats, which wait for memory, 0.1 to 0.3 for quantized weights, 0.35 for weights that fit a
+// processor's cache.
 double row_cost(const Session& session, int64_t length) {
-  constexpr size_t kCache = size_t{16} << 20;
+  constexpr size_t kProcessorCache = size_t{16} << 20;
   const Weights& weights = session.model().weights;
   const KvPool& pool = session.pool();
-  const double share = weights.token_bytes < weights.bytes  ? 0.8
-                       : weights.token_bytes < kCache       ? 0.35
-                       : is_quantized(weights.format.dtype) ? 0.25
-                                                            : 0.05;
+  const double share = weights.token_bytes < weights.bytes     ? 0.8
+                       : weights.token_bytes < kProcessorCache ? 0.35
+                       : is_quantized(weights.format.dtype)    ? 0.25
+                                                               : 0.05;
   const auto read = static_cast<double>(weights.token_bytes),
              cached = static_cast<double>(pool.k_bytes_per_position() + pool.v_bytes_per_position()) *
                       static_cast<double>(length);

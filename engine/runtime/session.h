@@ -83,7 +83,8 @@ class Session {
   // mrope, stretch: see SequencePositions. Throws Error when out of memory.
   void restore(Sequence& sequence, KvCache::Contents contents, std::span<const int32_t> mrope,
                double stretch);
-  // The same with whole chunks of prefixes(): none of the prompt's last token, nor with a position method.
+  // Fills an empty sequence with pages of prefixes() that hold the beginning of the prompt, but not its last
+  // token; none with a position method.
   void share_prefix(Sequence& sequence, std::span<const int32_t> prompt);
   PrefixCache& prefixes() { return prefixes_; }
   // KvPool::free_pages(), and kept pages, which give way.
