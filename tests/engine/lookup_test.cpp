@@ -133,7 +133,7 @@ TEST(Lookup, EndsAtAnyToken) {
       accepted += actual.generation.accepted;
     }
   }
-  EXPECT_GT(accepted, 150);
+  EXPECT_GT(accepted, 200);
 }
 
 TEST(Lookup, OfABatchIsThatOfSeparateRuns) {

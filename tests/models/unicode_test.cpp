@@ -44,7 +44,7 @@ TEST(Unicode, InvalidBytesBecomeReplacements) {
   }
 }
 
-TEST(Unicode, NormalFormats) {
+TEST(Unicode, NormalForms) {
   // UAX 15, figures 3 to 6.
   EXPECT_EQ(normalize("e\u0301 \u212b \u1e9b\u0323 plain", NormalForm::kNfc),
             "\u00e9 \u00c5 \u1e9b\u0323 plain");
