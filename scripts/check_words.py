@@ -27,15 +27,21 @@ LEAST_REASONS = {"kernels": 19, "models": 5, "engine": 12, "tools": 8}  # delete
 MARK = re.compile(r'(//|#(?!!|\s*(include|define|undef|ifn?def|if|elif|else|endif|pragma|error|line)\b)|""")\s*')
 
 
-def hits_in(path):
-    """-> (line number, entries of WORDS or OPENING, whether a comment gives a reason, the line) of each line of a file."""
-    block = False  # whether the previous line is a comment
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+def prose_in(path):
+    """-> (the line, the mark of a comment that begins it, its comment, its comment and messages) of each line of a file."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         text = line.strip()
         mark, trailing = MARK.match(text), re.search(r"\s(//|#)\s(.*)", text)
         comment = text[mark.end():] if mark else trailing[2] if trailing else ""
         strings = [s for s in re.findall(r'"((?:[^"\\]|\\.)*)"', text) if s.count(" ") > 2]
-        prose = " ".join([comment, *strings]).lower()
+        yield text, mark, comment, " ".join([comment, *strings])
+
+
+def hits_in(path):
+    """-> (line number, entries of WORDS or OPENING, whether a comment gives a reason, the line) of each line of a file."""
+    block = False  # whether the previous line is a comment
+    for number, (text, mark, comment, prose) in enumerate(prose_in(path), 1):
+        prose = prose.lower()
         found = [word for word, pattern in WORDS.items() if re.search(rf"\b({pattern})\b", prose)]
         opens = re.match(r"(Of|That|Those|What|Whose)\b", comment) and not (mark and block)
         block = bool(mark)
