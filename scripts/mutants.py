@@ -57,7 +57,7 @@ class Mutant:
         self.begin, self.end, self.line = begin, end, line
         self.before, self.after = " ".join(before.split()), " ".join(after.split())
         self.switch = switch  # (the switch's expression, original text, text with other mutants) -> text
-        self.number, self.reaching = 0, []
+        self.number, self.reaching, self.occurrence = 0, [], ""
 
 
 class Finder:

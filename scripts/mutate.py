@@ -11,13 +11,15 @@ crashes or hangs. Only suites that reach a mutant run it, the fastest first. Sur
 
     models/rope_yarn.cpp:26: low == high -> low != high (mutant 34): survives
 
-A row of tests/mutants.tsv explains a survivor that no test can detect: file, line, mutation and reason, separated by tabs. Fails
-if a survivor has no row, or a row fits no survivor.
+A row of tests/mutants.tsv explains a survivor that no test can detect: file, line, mutation and reason, separated by tabs. Where
+equal lines or one line have a mutation several times, " #2" follows that of the second. Fails if a survivor has no row, or a
+row fits no survivor.
 
 scripts/mutants.py lists the mutations; constant expressions and mutants that do not compile are skipped.
 Works in build-mutate/ (a copy of the sources and a build); needs python3-clang.
 """
 import argparse
+import collections
 import concurrent.futures
 import json
 import os
@@ -137,7 +139,7 @@ def test_file(name, options):
 
     def row(mutant):
         change = f"{mutant.before} -> {mutant.after or 'deleted'}".encode("latin-1").decode("utf-8")
-        return name, lines[mutant.line].strip(), change
+        return name, lines[mutant.line].strip(), change + mutant.occurrence
 
     reasons = {r: reason for r, reason in explained().items() if r[0] == name}
     survivors, unexplained = [], 0
@@ -148,6 +150,11 @@ def test_file(name, options):
         sys.exit(f"mutate: {name} was not tested before")
     try:
         mutants = write_mutants(path, text, list(found.mutants), flags)
+        seen = collections.Counter()
+        for mutant in mutants:
+            seen[row(mutant)] += 1
+            if (number := seen[row(mutant)]) > 1:
+                mutant.occurrence = f" #{number}"
         left_out, made = found.left_out + len(found.mutants) - len(mutants), len(mutants)
         print(f"{name}: {made} mutants; {left_out} skipped, constant or not compiling", flush=True)
         done = run(["cmake", "--build", BUILD, "-j2", "--target", *{program for program, _ in SUITES[name]}])

@@ -285,6 +285,15 @@ TEST_F(PositionMethods, HaveTheirDistances) {
   EXPECT_FALSE(is_position_method("none") || is_position_method("") || is_position_method("dcaa"));
 }
 
+TEST_F(PositionMethods, TemperatureFollowsTheTrainedLength) {
+  const auto by_log = [](int64_t trained) {
+    return parse_position_method("rerope/temperature=log", trained, 0).temperature(8, 1);
+  };
+  EXPECT_NEAR(by_log(3), 2, 1e-12);  // log 9 / log 3
+  EXPECT_NEAR(by_log(2), std::log2(9), 1e-12);
+  EXPECT_NEAR(by_log(1), std::log2(9), 1e-12) << "log 1 is no divisor";
+}
+
 TEST_F(PositionMethods, AreParsedFromNamesAndValues) {
   const auto name = [](const char* text, int64_t longest = 0) {
     return parse_position_method(text, 8192, longest).name;

@@ -208,14 +208,6 @@ TEST_F(Verdicts, PlantedTiesRarelyWin) {
   EXPECT_LE(wins, 9);  // 3 of 300 are expected
 }
 
-TEST_F(Verdicts, EqualColumnsWinTogether) {
-  add_losses("none", 400, losses(1));
-  add_losses("ntk", 400, losses(0));
-  add_losses("yarn", 400, losses(0.001));
-  EXPECT_TRUE(said("400 | ntk | yarn"));
-  EXPECT_TRUE(names(last(), "100 | ntk | yarn"));
-}
-
 // 10 of 12 is not significantly less than 12 of 12, but is reported as 10 of 12.
 TEST_F(Verdicts, TiesReportEachColumnsNumber) {
   log_.plan.passkey.trials = 6;
@@ -368,6 +360,41 @@ TEST_F(Verdicts, BlocksOfAGrowingContextCountWithinTheRange) {
     EXPECT_TRUE(shown_with(range.to == 1000 ? 2.2 : 0));
     EXPECT_FALSE(shown_with(2.8));
   }
+}
+
+TEST_F(Verdicts, EachClauseHasItsReason) {
+  // The clauses of a sentence that not every comparison has.
+  const auto clauses = [](const std::string& sentence) {
+    std::string found;
+    for (const char* clause : {"noise", "Not decided", "No result", "alike", "every", "method"})
+      found += holds(sentence, clause) ? std::string(clause) + " " : "";
+    return found;
+  };
+  const auto at_400 = [&] { return clauses(by_perplexity(tabulate(log_), 400).sentence); };
+  const auto each = [&](const auto& add) {
+    log_.records.clear();
+    for (const char* scaling : {"none", "ntk", "yarn"}) add(scaling);
+  };
+  each([&, same = losses(0)](const char* scaling) { add_losses(scaling, 400, same); });
+  EXPECT_EQ(at_400(), "alike every ");
+  each([&](const char* scaling) { add_losses(scaling, 400, losses(0)); });
+  EXPECT_EQ(at_400(), "");
+  log_.records.clear();
+  add_losses("none", 400, losses(1));
+  add_losses("yarn", 400, losses(0));
+  EXPECT_EQ(at_400(), "No result ") << "of ntk";
+  add_losses("ntk", 400, losses(0.5));
+  EXPECT_EQ(at_400() + clauses(last()), "") << "yarn wins alone";
+  log_.records.pop_back();
+  add_losses("ntk", 400, losses(0.001));
+  EXPECT_EQ(at_400() + clauses(last()), "noise noise ") << "two win";
+  EXPECT_TRUE(said("400 | yarn | ntk") && names(last(), "100 | ntk | yarn"));
+  each([&](const char* scaling) { add_found(scaling, 400, 0); });
+  EXPECT_EQ(clauses(sentences()[0]), "") << "none are found";
+  each([&](const char* scaling) { add_found(scaling, 400, 0.5); });
+  EXPECT_EQ(clauses(sentences()[0]), "every ");
+  log_.plan.columns.back() = "sinks+yarn";
+  EXPECT_EQ(clauses(last()), "method ");
 }
 
 TEST_F(Verdicts, WinnersOfBothAreNamedOnce) {
