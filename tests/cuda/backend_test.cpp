@@ -24,7 +24,7 @@ TEST_F(CudaMemory, CopiesThereAndBack) {
   }
 }
 
-// The SIMT shim has no clock; a GPU exceeds 50 GB/s and 1 TFLOP/s.
+// The SIMT shim has no clock, so its limits are 0 and never infinite; a GPU exceeds 50 GB/s and 1 TFLOP/s.
 TEST_F(CudaMemory, LimitsAreMeasured) {
   const char* pretended = std::getenv("LARIAT_SIMT_SMS");
   if (pretended != nullptr && std::atoi(pretended) > 16) {
@@ -32,11 +32,13 @@ TEST_F(CudaMemory, LimitsAreMeasured) {
   }
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     const Limits limits = measure_cuda_limits(*cuda_, dtype);
-    EXPECT_TRUE(std::isfinite(limits.read_bytes_per_second) && std::isfinite(limits.flops_per_second));
-    const bool timed = limits.read_bytes_per_second > 0;
-    EXPECT_EQ(timed, limits.flops_per_second > 0);
-    EXPECT_TRUE(!timed || limits.read_bytes_per_second > 5e10);
-    EXPECT_TRUE(!timed || limits.flops_per_second > 1e12);
+    if (holds(cuda_->description(), "SIMT shim")) {
+      EXPECT_EQ(limits.read_bytes_per_second, 0);
+      EXPECT_EQ(limits.flops_per_second, 0);
+    } else {
+      EXPECT_GT(limits.read_bytes_per_second, 5e10);
+      EXPECT_GT(limits.flops_per_second, 1e12);
+    }
   }
 }
 
