@@ -13,7 +13,7 @@ import check_words
 
 ROOT = Path(__file__).resolve().parent.parent
 README_LINES = 110
-DOCS_LINES, DOCS_WORDS = 2445, 30_450  # goal: 2400 and 30,000; may only fall
+DOCS_LINES, DOCS_WORDS = 2400, 30_000  # may only fall
 PROSE_WORDS = 75_000  # in C++ and CUDA
 # README's rows: processor, section of docs/performance.md, test and weights there.
 SPEED = [
