@@ -59,6 +59,13 @@ struct QuantKind {
   }
 };
 
+// Whether kernels unpack these planes in registers, as GGUF files and MLX have them. Products widen other
+// planes first, because each kind of planes takes seconds to compile.
+constexpr bool unpacks(int bits, bool halves, ScaleType scales) {
+  if (!halves) return !is_nested(scales) || (bits == 5 && scales == ScaleType::kNested);
+  return bits == 2 ? scales == ScaleType::kPairs : bits != 5 && scales == ScaleType::kNested;
+}
+
 // kPlanes: whether body accepts values of 2, 3, 5 and 6 bits.
 template <bool kPlanes, class Body>
 void with_kind(const QuantBlock& block, const Body& body) {
@@ -69,7 +76,9 @@ void with_kind(const QuantBlock& block, const Body& body) {
   const auto with_parts = [&]<bool kHalves>(std::bool_constant<kHalves>) {
     if constexpr (kPlanes) {
       if (block.bits == 6) return body(block, QuantKind<6, false, kHalves>());
-      if (block.bits == 5) return body(block, QuantKind<5, false, kHalves>());
+      if constexpr (!kHalves) {
+        if (block.bits == 5) return body(block, QuantKind<5, false, kHalves>());
+      }
       if (block.bits == 3) return body(block, QuantKind<3, false, kHalves>());
       if (block.bits == 2) return body(block, QuantKind<2, false, kHalves>());
     }

@@ -318,6 +318,11 @@ LARIAT_AVX2 void dot(const QuantTask& task, const QuantBlock& of_block, int64_t 
 }
 
 template <class K>
+constexpr bool has_kernel(ScaleType scales) {
+  return !K::kPlanes || unpacks(K::kBits, K::kParts == 2, scales);
+}
+
+template <class K>
 void dot_task(const QuantTask& task, const QuantBlock& block) {
   static_assert(kMaxQuantRows == 2 * kRowsInRegisters);
   with_count<K::kPlanes ? kFewQuantRows : kMaxQuantRows>(task.rows, [&](auto rows) {
@@ -339,10 +344,12 @@ void quant_dot_avx2(const QuantTask& task) {
       if (block.narrow && nested) return dot_task<Nested<Narrow<K>>>(task, block);
       if (block.narrow) return dot_task<Narrow<K>>(task, block);
     } else if constexpr (!K::kTable && !K::kPlain) {
-      if (block.scales == ScaleType::kPairs) return dot_task<Nested<K, true>>(task, block);
-      if (nested) return dot_task<Nested<K>>(task, block);
+      if constexpr (has_kernel<K>(ScaleType::kPairs))
+        if (block.scales == ScaleType::kPairs) return dot_task<Nested<K, true>>(task, block);
+      if constexpr (has_kernel<K>(ScaleType::kNested))
+        if (nested) return dot_task<Nested<K>>(task, block);
     }
-    dot_task<K>(task, block);
+    if constexpr (has_kernel<K>(ScaleType::kF16)) dot_task<K>(task, block);
   });
 }
 

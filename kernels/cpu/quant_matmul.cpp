@@ -5,6 +5,7 @@
 #include "kernels/cpu/convert_rows.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/products.h"
+#include "kernels/cpu/quant_block.h"
 #include "kernels/integers.h"
 #include "kernels/parallel.h"
 
@@ -82,12 +83,15 @@ int64_t tiles_per_block(int64_t tile_bytes, int64_t tiles, int threads) {
 
 // Whether few rows read a weight as one long stream.
 bool streams(const Matrix& w, int64_t rows) {
-  return rows <= kFewQuantRows && (w.grouping.bits == 0 || reads_planes());
+  return rows <= kFewQuantRows && (w.grouping.bits == 0 || reads_planes(w));
 }
 
 }  // namespace
 
-bool reads_planes() { return has_avx512_vnni() || has_avx2(); }
+bool reads_planes(const Matrix& w) {
+  const QuantBlock block(w);
+  return (has_avx512_vnni() || has_avx2()) && unpacks(block.bits, block.halves, block.scales);
+}
 
 size_t widened_bytes(const Matrix& w) {
   if (w.grouping.bits == 0) return 0;

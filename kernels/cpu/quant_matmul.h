@@ -59,9 +59,10 @@ void quant_dot_avx2(const QuantTask& task);    // requires has_avx2()
 void quant_dot_vnni(const QuantTask& task);    // requires has_avx512_vnni()
 void quant_dot_floats(const QuantTask& task);  // for float codes, any processor
 
-// Weights with Grouping::bits: with reads_planes(), products of up to kFewQuantRows rows unpack the planes in
-// registers. Other products read tiles from L2, where widen_tiles() stored them in all bits of the DType.
-bool reads_planes();
+// Weights with Grouping::bits: with reads_planes(w), products of up to kFewQuantRows rows unpack the planes
+// in registers. Other products read tiles from L2, where widen_tiles() put each narrow code into a whole code
+// of the DType.
+bool reads_planes(const Matrix& w);
 void widen_tiles(const Matrix& from, int64_t first_tile, const Matrix& to);
 size_t widened_bytes(const Matrix& w);  // per thread
 
