@@ -22,8 +22,8 @@ enum class ScaleType : uint8_t { kBF16, kF16, kF32, kNested, kPairs };
 
 constexpr bool is_nested(ScaleType type) { return type >= ScaleType::kNested; }
 
-// Grouping::bits of values of `bits` bits.
-constexpr uint8_t own_bits(int bits) { return static_cast<uint8_t>(bits == 8 || bits == 4 ? 0 : bits); }
+// Grouping::bits of values of `bits` bits: 0 if the DType says the width (8, 4).
+constexpr uint8_t bits_field(int bits) { return static_cast<uint8_t>(bits == 8 || bits == 4 ? 0 : bits); }
 
 // Group-wise quantization of a matrix.
 struct Grouping {

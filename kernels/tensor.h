@@ -26,7 +26,7 @@ struct WeightFormat {
       : dtype(dtype_), grouping(grouping_) {}  // NOLINT: the usual one
   bool operator==(const WeightFormat&) const = default;
 
-  // Format of the same values in all bits of the DType.
+  // Format with each narrow code in a whole q4 or q8 code.
   WeightFormat widened() const {
     WeightFormat wide = *this;
     wide.grouping.narrow |= grouping.bits > 4;

@@ -28,7 +28,7 @@ std::string compare_tied(ModelSpec& spec, const Tensors& checkpoint) {
   return "";
 }
 
-void forget_absent_qk_norms(ModelSpec& spec, const Layout& layout, const Tensors& checkpoint) {
+void drop_missing_qk_norms(ModelSpec& spec, const Layout& layout, const Tensors& checkpoint) {
   const std::string name = layout.root + fmt::format(fmt::runtime(spec.names.layer), 0) + spec.names.q_norm;
   if (checkpoint.find(name + ".weight") != nullptr) return;
   for (LayerSpec& layer : spec.layers) layer.attention.qk_norm = QkNorm::kNone;
@@ -60,7 +60,7 @@ std::set<std::string> check_weights(ModelSpec& spec, const Tensors& checkpoint) 
   refuse_foreign_tensors(checkpoint);
   const std::string equal_head = compare_tied(spec, checkpoint);
   const Layout layout = layout_of(spec, &checkpoint);
-  if (spec.qk_norm_if_stored) forget_absent_qk_norms(spec, layout, checkpoint);
+  if (spec.qk_norm_if_stored) drop_missing_qk_norms(spec, layout, checkpoint);
   CheckedTensors source(checkpoint);
   read_weights(spec, &checkpoint, source, {});
   std::set<std::string> accounted = source.names;

@@ -38,11 +38,11 @@ class CheckpointWeights : public WeightLoader {
     }
     if (in_place) return in_place.row_range(parameter.part.first, parameter.rows);
     HostWeight rows = rows_of(from, parameter.rows, index_in(parameter.part));
-    if (once && is_contiguous(parameter)) give_back_while_reading(parameter, from, rows);
+    if (once && is_contiguous(parameter)) release_while_reading(parameter, from, rows);
     return rows;
   }
   // Each thread reads its share in order, once: a large tensor is never in memory twice.
-  void give_back_while_reading(const Parameter& parameter, const StoredTensor& from, HostWeight& rows) const {
+  void release_while_reading(const Parameter& parameter, const StoredTensor& from, HostWeight& rows) const {
     const auto row_bytes = static_cast<int64_t>(from.bytes) / rows_in(parameter);
     const int64_t run = std::max<int64_t>(1, (int64_t{1} << 20) / (row_bytes + 1));
     rows.read_row = [=, this, &from, first = parameter.part.first, read = std::move(rows.read_row)](

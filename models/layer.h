@@ -36,7 +36,7 @@ struct Pass {
   Communicator* ranks = nullptr;  // sums a layer's outputs; null: one process
   DividedCache* cache = nullptr;  // null: this rank's heads, or one process
 
-  // Over the heads of all ranks, which each rank computes whole; then keeps its own.
+  // Norm across all heads: gathers x, normalises it on every rank, keeps this rank's columns.
   void norm_all_heads(const Layer& layer, const Matrix& x, const Norm& norm,
                       std::vector<Share> LayerSplit::*heads) const;
   // Backend::attention, with the pages of all ranks.

@@ -28,7 +28,7 @@ struct Parameter {
   RowRange part;            // if of > rows: rows within the tensor; of a vector: elements
   bool transposed = false;  // returned as [cols, rows]
   bool stacked = false;     // the tensor has a leading dimension of experts; `part` is one expert's rows
-  // The rank's rows (of a vector: elements) and columns; count 0: all. Only loaders of weights read these.
+  // This rank's slice of rows (of a vector: elements) and columns; count 0: whole. Read by WeightLoader only.
   Share own_rows{}, own_cols{};
 };
 

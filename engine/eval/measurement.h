@@ -46,7 +46,7 @@ struct Column {
 // Throws UsageError for an unknown scaling.
 Column parse_column(std::string_view name);
 
-// kLosses: one part of an interrupted measurement. Sweep units use the first four.
+// kLosses: losses saved before a unit ends. Units have the other four kinds.
 enum class Kind { kGrowing, kPasskey, kPerplexity, kSpeed, kLosses };
 std::string_view name_of(Kind kind);
 std::optional<Kind> find_kind(std::string_view name);

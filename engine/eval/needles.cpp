@@ -175,7 +175,7 @@ Needles make_needles(const NeedleOptions& options, double depth, NeedleRandom ra
                                                : numbers_of_names(options, depth, random);
 }
 
-std::string things_of(NeedleTask task) {
+std::string needles_noun(NeedleTask task) {
   if (task == NeedleTask::kPasskey) return "passkeys";
   return fmt::format("{} ({})", task == NeedleTask::kTracking ? "variables" : "numbers", name_of(task));
 }

@@ -58,7 +58,7 @@ Needles passkey_needles(int64_t key, double depth);
 Needles make_needles(const NeedleOptions& options, double depth, NeedleRandom random);
 
 // "passkeys", "numbers (multikey)"
-std::string things_of(NeedleTask task);
+std::string needles_noun(NeedleTask task);
 
 // file: haystack name; "": the noise text.
 std::string hidden_in(const NeedleOptions& options, const std::string& file);

@@ -13,11 +13,13 @@ constexpr size_t kFewestBlocks = 8;
 constexpr double kSure = 2.576;  // standard errors of a 99 % interval
 
 // Column name in a sentence, where "none" would be misread.
-std::string spoken(const Column& column) { return column == Column() ? "the unscaled model" : column.name(); }
+std::string name_in_text(const Column& column) {
+  return column == Column() ? "the unscaled model" : column.name();
+}
 
-std::string spoken_all(const std::vector<Column>& columns) {
+std::string names_of(const std::vector<Column>& columns) {
   std::vector<std::string> names(columns.size());
-  std::ranges::transform(columns, names.begin(), spoken);
+  std::ranges::transform(columns, names.begin(), name_in_text);
   return joined(names);
 }
 
@@ -98,7 +100,7 @@ struct Ranked {
     std::vector<std::string> names;
     for (const Column& column : standing.best) {
       if (find(column).value != all[0].value)
-        names.push_back(fmt::format("{} ({})", spoken(column), number(find(column))));
+        names.push_back(fmt::format("{} ({})", name_in_text(column), number(find(column))));
     }
     if (names.empty()) return "";
     return fmt::format(", and {} {} within noise of the best", joined(names),
@@ -110,9 +112,9 @@ struct Ranked {
     if (all.size() < 2) return standing;
     standing.sentence = sentence;
     if (!standing.undecided.empty())
-      standing.sentence += " Not decided: " + spoken_all(standing.undecided) + ".";
+      standing.sentence += " Not decided: " + names_of(standing.undecided) + ".";
     if (!standing.missing.empty())
-      standing.sentence += " No result there: " + spoken_all(standing.missing) + ".";
+      standing.sentence += " No result there: " + names_of(standing.missing) + ".";
     return standing;
   }
 };
@@ -133,9 +135,9 @@ Standing stand(const std::string& where, std::vector<LossColumn> columns, const 
   }
   const auto best = ranked.leaders();
   const auto number = [](const LossColumn& column) { return compact(std::exp(column.value)); };
-  return ranked.said(fmt::format("{} {} {} the lowest perplexity, {}{}; {} has {}.", where, spoken_all(best),
+  return ranked.said(fmt::format("{} {} {} the lowest perplexity, {}{}; {} has {}.", where, names_of(best),
                                  best.size() == 1 ? "has" : "have", lowest, ranked.within_noise(number),
-                                 spoken(all[ranked.next].column), more(ranked.ahead)));
+                                 name_in_text(all[ranked.next].column), more(ranked.ahead)));
 }
 
 // --- over all lengths ---
@@ -170,9 +172,9 @@ std::string overall_sentence(const SweepTable& table) {
   const Winners read = winners(table, by_perplexity), found = winners(table, by_retrieval);
   if (read.compared + found.compared == 0) return "";
   const std::string beyond = fmt::format("{} {} tokens ", kOverall, table.original_ctx);
-  const std::string things = things_of(table.task);
+  const std::string things = needles_noun(table.task);
   const auto verb = [](const Winners& by, const char* word) {
-    return fmt::format("{} {}{}", spoken_all(by.columns), word, by.columns.size() == 1 ? "s" : "");
+    return fmt::format("{} {}{}", names_of(by.columns), word, by.columns.size() == 1 ? "s" : "");
   };
   if (read.columns.empty() && found.columns.empty())
     return beyond + "no difference between scalings" + and_method(table.columns, "s") + " is shown.";
@@ -336,7 +338,7 @@ Standing by_retrieval(const SweepTable& table, int64_t length) {
   Ranked ranked(share_columns(table, length), table.columns);
   if (ranked.all.empty()) return ranked.standing;
   const double most = ranked.all.front().share(), fewest = ranked.all.back().share();
-  const std::string where = fmt::format("At {} tokens", length), things = things_of(table.task);
+  const std::string where = fmt::format("At {} tokens", length), things = needles_noun(table.task);
   if (most == 0) return ranked.said(fmt::format("{} none of the {} are found.", where, things));
   if (most == fewest)
     return ranked.said(fmt::format("{} every scaling{} finds {} of the {}.", where, and_method(table.columns),
@@ -349,9 +351,9 @@ Standing by_retrieval(const SweepTable& table, int64_t length) {
   const auto number = [](const ShareColumn& column) { return percent(column.share()); };
   const auto points = [](double share) { return std::llround(100 * share); };
   return ranked.said(fmt::format("{} {} {} the most {}, {} of {}{}; {} finds {} points fewer ({} to {}).",
-                                 where, spoken_all(best), best.size() == 1 ? "finds" : "find", things,
+                                 where, names_of(best), best.size() == 1 ? "finds" : "find", things,
                                  percent(most), table.trials, ranked.within_noise(number),
-                                 spoken(ranked.all[ranked.next].column), points(ranked.ahead.value),
+                                 name_in_text(ranked.all[ranked.next].column), points(ranked.ahead.value),
                                  points(ranked.ahead.low), points(ranked.ahead.high)));
 }
 

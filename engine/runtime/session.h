@@ -19,7 +19,7 @@ struct SessionOptions {
   std::optional<RopeScaling> rope{};
   // Steps per octave of a dynamic scale; 0: exact, new frequencies for every length.
   int rope_steps = 4;
-  // Default of sequences; without ranges: plain distances.
+  // Method of sequences created without their own; empty: none.
   PositionMethod positions{};
   int64_t latent_workspace = int64_t{128} << 20;  // bytes (LatentAttention)
   size_t cache_memory = 0;                        // most bytes of all KV caches; 0: the backend's memory

@@ -84,7 +84,7 @@ struct Share {
   AttentionTask task;
   bool block = false;             // computed by attention_block
   int64_t first_row = 0;          // the task's first token in the step
-  int64_t part = 0, n_parts = 1;  // of the visible positions; n_parts 1: all
+  int64_t part = 0, n_parts = 1;  // one of n_parts equal parts of the visible positions
   int64_t memory = 0;             // of a part: offset in floats
 };
 
@@ -112,7 +112,7 @@ int64_t head_of(const Call& call, const Share& share, int64_t row) {
   return share.task.kv_head * call.group + row % call.group;
 }
 
-// Attention sinks are a weight without a value. Maxima of tiles are integers, in log2 units.
+// An attention sink adds to the softmax's sum only. Maxima of tiles are integers, in log2 units.
 void prepare(const Call& call, Share& share, float* memory) {
   AttentionTask& task = share.task;
   const int64_t rows = padded_rows(call, task.rows);

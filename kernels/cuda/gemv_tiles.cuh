@@ -7,7 +7,7 @@ namespace lariat::cuda {
 inline constexpr int kWarps = 8;
 inline constexpr int kTile = 16;  // rows of w per tile and per mma
 
-// Rows of x of an expert, in place of a Gemv.
+// An expert's work: as Gemv, but `ids` pick the rows of x.
 struct ExpertRows {
   const Codes& codes;
   const void* x;

@@ -87,7 +87,7 @@ void read_packed(const Quantized& quantized, const std::string& module, const Gr
       rows,
       cols,
       bits == 8 ? DType::kQ8 : DType::kQ4,
-      {.scales = minimum ? ScaleType::kF32 : scale.type(), .minimum = minimum, .bits = own_bits(bits)},
+      {.scales = minimum ? ScaleType::kF32 : scale.type(), .minimum = minimum, .bits = bits_field(bits)},
       of.empty() ? group : 0};
   weight.codes = [data = packed.data, words, cols, bits](int64_t row, uint8_t* codes) {
     const BitView values{data + static_cast<size_t>(row * words) * 4, bits};

@@ -202,7 +202,7 @@ struct Blocks {
 
   WeightFormat format() const {
     const uint16_t block = is_nested(scales) ? 256 : 64;
-    return {bits > 4 ? DType::kQ8 : DType::kQ4, {code, scales, minimum, size, block, own_bits(bits)}};
+    return {bits > 4 ? DType::kQ8 : DType::kQ4, {code, scales, minimum, size, block, bits_field(bits)}};
   }
 };
 

@@ -72,7 +72,7 @@ void put_affine(const Quantized& quantized, const std::string& name, const Store
   GroupedWeight weight{rows,
                        groups * group,
                        bits > 4 ? DType::kQ8 : DType::kQ4,
-                       {.scales = scale.type(), .minimum = true, .bits = own_bits(bits)},
+                       {.scales = scale.type(), .minimum = true, .bits = bits_field(bits)},
                        group};
   if (stacked) weight.experts = tensor.shape[0];
   weight.codes = [data = tensor.data, words, cols = weight.cols, bits](int64_t row, uint8_t* codes) {

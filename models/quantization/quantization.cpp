@@ -71,7 +71,7 @@ constexpr std::string_view kPassedOver[] = {".input_scale",  ".input_zero_point"
 constexpr const char* kIdleKeys[] = {"input_activations", "output_activations",  "kv_cache_scheme",
                                      "activation_scheme", "activation_scale_ub", "kv_cache_quant_algo"};
 
-void pass_over_activations(const Quantized& quantized) {
+void mark_activations_read(const Quantized& quantized) {
   std::set<std::string> keys;
   const auto look = [&](const JsonFields& object) {
     for (const char* key : kIdleKeys) {
@@ -166,7 +166,7 @@ void read_quantized(const nlohmann::json& config, const std::string& file, Tenso
   if (!found) return;
   check_quantization(fields);
   const Quantized quantized{found->second, found->first, tensors, warnings};
-  pass_over_activations(quantized);
+  mark_activations_read(quantized);
   find_method(found->second)->read(quantized);
   refuse_what_is_left(quantized);
   if (std::ranges::none_of(tensors.all(), [](const auto& each) { return each.second.quantized; })) {

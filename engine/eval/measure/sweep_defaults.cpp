@@ -115,7 +115,7 @@ void Sweep::check() {
     const int64_t bos = std::ssize(bos_), holds = longest - bos, have = text_->size();
     if (have < holds) {
       throw Error(fmt::format("{}, and the longest window holds {}{}", text_->size_in_words(), holds,
-                              what_fits(*text_, holds, bos, "`lengths`")));
+                              fitting_settings(*text_, holds, bos, "`lengths`")));
     }
   }
 }

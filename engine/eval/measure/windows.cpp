@@ -12,7 +12,7 @@
 
 namespace lariat {
 
-std::string what_fits(const TokenSource& text, int64_t wanted, int64_t bos, const char* lengths) {
+std::string fitting_settings(const TokenSource& text, int64_t wanted, int64_t bos, const char* lengths) {
   const int64_t limit = text.max_tokens(), longest = text.size() + bos;
   const bool cut = limit > 0 && limit == text.size();  // the text may be longer
   return fmt::format("; use {}{}", cut ? fmt::format("`max_tokens` {} or more", wanted) : "a longer text",
@@ -82,7 +82,7 @@ void check_windows(std::span<Session* const> sessions, const TokenSource& text,
     const int64_t holds = ctx - bos, have = text.size();
     if (have < holds) {
       throw Error(fmt::format("{}, and a {} holds {} of them{}", text.size_in_words(), window, holds,
-                              what_fits(text, holds, ctx - holds, "`max_ctx`")));
+                              fitting_settings(text, holds, ctx - holds, "`max_ctx`")));
     }
   }
 }

@@ -11,7 +11,7 @@ inline constexpr int64_t kMinCtx = 4;  // shortest window or context
 
 // Suffix of an error about a text with fewer than `wanted` tokens: settings that fit. bos: BOS tokens per
 // window; lengths: name of the length setting.
-std::string what_fits(const TokenSource& text, int64_t wanted, int64_t bos, const char* lengths);
+std::string fitting_settings(const TokenSource& text, int64_t wanted, int64_t bos, const char* lengths);
 
 // Text tokens [begin, end), after a BOS if the model has one; [score_from, end) are scored.
 struct Window {

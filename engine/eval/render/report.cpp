@@ -100,7 +100,7 @@ class Page {
   }
   std::string text() const { return plan_.text ? plan_.text->name : ""; }
   std::string things() const {
-    std::string things = plan_.passkey.tasks.empty() ? things_of(table_.task) : "needles";
+    std::string things = plan_.passkey.tasks.empty() ? needles_noun(table_.task) : "needles";
     things[0] = static_cast<char>(std::toupper(things[0]));
     return things;
   }

@@ -154,7 +154,7 @@ std::string tables_text(const SweepTable& table, bool with_differences) {
   if (!table.perplexity.empty()) text += text_of(perplexity_table(table));
   if (!table.passkey.empty()) {
     for (const Column& column : table.columns)
-      text += fmt::format("{}, {}\n{}\n", things_of(table.task), column.name(), heat_map(table, column));
+      text += fmt::format("{}, {}\n{}\n", needles_noun(table.task), column.name(), heat_map(table, column));
   }
   if (!table.speed.empty()) text += text_of(speed_table(table));
   if (with_differences) {
