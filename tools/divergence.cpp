@@ -95,7 +95,7 @@ void add_figures(nlohmann::ordered_json& json, const std::vector<DivergenceFigur
 nlohmann::ordered_json to_json(const DivergenceResult& result, const PerplexityCommand& command,
                                const PerplexityOptions& options) {
   nlohmann::ordered_json json = {{"ctx", result.ctx},
-                                 {"method", command.method},
+                                 {"window_method", command.method},
                                  {"tokens", result.tokens.size()},
                                  {"complete", result.complete}};
   add_figures(json, figures(result));

@@ -50,8 +50,9 @@ void write_losses(const std::filesystem::path& file, const std::vector<Perplexit
                   const TokenSource& text) {
   std::string lines;
   for (const auto& result : results) {
-    nlohmann::ordered_json line = {
-        {"ctx", result.ctx}, {"method", name_of(result.method)}, {"losses", losses_json(result.losses)}};
+    nlohmann::ordered_json line = {{"ctx", result.ctx},
+                                   {"window_method", name_of(result.method)},
+                                   {"losses", losses_json(result.losses)}};
     lines += line.dump() + "\n";
   }
   const auto tokens = text.range(0, text.size());
@@ -87,7 +88,6 @@ nlohmann::ordered_json to_json(const PerplexityResult& result, const Plan& plan,
   const Loss& loss = *record.loss();
   nlohmann::ordered_json json = {{"ctx", result.ctx},
                                  {"stride", nullptr},
-                                 {"method", name_of(result.method)},
                                  {"tokens", loss.tokens},
                                  {"nll", loss.nll},
                                  {"ppl", loss.ppl},
@@ -111,10 +111,11 @@ std::string running_values(std::span<const PerplexityResult> results) {
 void publish(const PerplexityCommand& command, const Engine& engine, const Plan& plan,
              const std::vector<PerplexityResult>& results, size_t context_tokens) {
   Measurements records{plan};
+  records.plan.perplexity.method = name_of(results.front().method);  // one piece: not the option's
   nlohmann::ordered_json rows;
   for (const auto& result : results) {
     records.records.push_back(record_of(result, engine));
-    rows.push_back(to_json(result, plan, records.records.back()));
+    rows.push_back(to_json(result, records.plan, records.records.back()));
   }
   nlohmann::ordered_json json = {{"results", rows}};
   if (command.one_piece()) json.update({{"context_tokens", context_tokens}});

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/contexts/fingerprint.h"
 #include "engine/rope_options.h"
 #include "kernels/error.h"
 #include "models/positions/position_method.h"
@@ -229,8 +230,29 @@ Labels labels_of(const Plan& plan, const Record& record) {
   if (!labels.rope_factor && options.frequencies && column.scaling != "none")
     labels.rope_factor = options.factor;
   if (plan.text) labels.text = plan.text->name;
-  if (found != nullptr) labels.text = plan.passkey.haystack.name;
-  if (found != nullptr) labels.task = found->task.value_or(plan.passkey.task);
+  if (found != nullptr) {
+    const Plan::Passkey& passkey = plan.passkey;
+    labels.text = passkey.haystack.name;
+    labels.task = found->task.value_or(passkey.task);
+    labels.chat = passkey.chat.value_or(false);
+    labels.seed = passkey.seed;
+    labels.trials = passkey.trials;
+  }
+  if (const Loss* loss = record.loss()) {
+    const Plan::Perplexity& windows = plan.perplexity;
+    labels.window_method = growing != nullptr ? "growing" : windows.method;
+    labels.stride = loss->stride;
+    if (!labels.stride && labels.window_method == "sliding" && windows.stride > 0)
+      labels.stride = windows.stride;
+    if (growing != nullptr) labels.step = plan.growing.measured ? plan.growing.step : windows.step;
+    if (labels.window_method == "anchored") labels.step = windows.step;
+  }
+  nlohmann::ordered_json all = plan.identity(record);
+  all.update({{"model", plan.model.fingerprint + plan.model.texts}, {"labels", to_json(labels)}});
+  if (record.loss() != nullptr && plan.text) all["text"] = plan.text->fingerprint.value_or("");
+  uint64_t sum = 0;
+  add_to_checksum(sum, all.dump());
+  labels.settings = fmt::format("{:016x}", sum);
   return labels;
 }
 

@@ -248,6 +248,12 @@ struct Labels {
   bool stale;
   std::optional<std::string> text;
   std::optional<NeedleTask> task;
+  std::optional<std::string> window_method{};  // of losses, as Plan::Perplexity::method
+  std::optional<int64_t> stride{}, step{};     // of sliding windows; of growing and anchored ones
+  std::optional<bool> chat{};                  // of retrieval, as are seed and trials
+  std::optional<uint64_t> seed{};
+  std::optional<int64_t> trials{};
+  std::string settings{};  // fingerprint of all settings, also of those without a label
 };
 Labels labels_of(const Plan& plan, const Record& record);
 

@@ -240,6 +240,8 @@ void fields(Fields& io, Labels& labels) {
   io.nullable("rope_factor", labels.rope_factor)("position_method", labels.position_method);
   io("activations", labels.activations);
   io("stale", labels.stale).nullable("text", labels.text)("task", labels.task);
+  io("window_method", labels.window_method)("stride", labels.stride)("step", labels.step);
+  io("chat", labels.chat)("seed", labels.seed)("trials", labels.trials)("settings", labels.settings);
 }
 
 template <class T>

@@ -9,13 +9,15 @@
 
 namespace lariat {
 
+inline constexpr double k95 = 1.96;  // standard errors of a 95 % interval
+
 struct RetrievalValue {
   int64_t trials = 0;
   double found = 0;
   bool in_parts = false;  // task with several answers: a trial may find a fraction
   double share() const { return trials > 0 ? found / static_cast<double>(trials) : 0; }
   // Wilson score interval.
-  std::pair<double, double> interval(double errors = 1.96) const;
+  std::pair<double, double> interval(double errors = k95) const;
   RetrievalValue& operator+=(const RetrievalValue& other);
 };
 

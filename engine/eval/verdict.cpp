@@ -64,6 +64,8 @@ Gap gap(const LossColumn& a, const LossColumn& b) {
     result.error = std::sqrt(std::max(squares / n - sum * sum / n / n, 0.0) / (n - 1)) / a.block_tokens;
   result.low = result.value - kSure * result.error;
   result.high = result.value + kSure * result.error;
+  result.low_95 = result.value - k95 * result.error;
+  result.high_95 = result.value + k95 * result.error;
   return result;
 }
 
@@ -244,9 +246,14 @@ std::vector<double> block_sums(const std::vector<float>& losses) {
 
 Gap gap(const RetrievalValue& a, const RetrievalValue& b) {
   const double p = a.share(), q = b.share();
-  const auto [p_low, p_high] = a.interval(kSure);
-  const auto [q_low, q_high] = b.interval(kSure);
-  return {p - q, p - q - std::hypot(p - p_low, q_high - q), p - q + std::hypot(p_high - p, q - q_low), NAN};
+  const auto newcombe = [&](double errors) {
+    const auto [p_low, p_high] = a.interval(errors);
+    const auto [q_low, q_high] = b.interval(errors);
+    return std::pair(p - q - std::hypot(p - p_low, q_high - q), p - q + std::hypot(p_high - p, q - q_low));
+  };
+  const auto [low, high] = newcombe(kSure);
+  const auto [low_95, high_95] = newcombe(k95);
+  return {p - q, low, high, NAN, low_95, high_95};
 }
 
 namespace {

@@ -24,8 +24,9 @@ namespace lariat {
 std::vector<double> block_sums(const std::vector<float>& losses);
 
 struct Gap {
-  double value = 0, low = 0, high = 0;
-  double error = 0;  // standard error; NaN for shares
+  double value = 0, low = 0, high = 0;  // 99 % interval
+  double error = 0;                     // standard error; NaN for shares
+  double low_95 = 0, high_95 = 0;       // 95 % interval
   bool shown() const { return low > 0 || high < 0; }
 };
 Gap gap(const RetrievalValue& a, const RetrievalValue& b);  // a's share minus b's

@@ -169,26 +169,74 @@ TEST(ResultsCsv, HasOneRowPerMeasurement) {
   loss_in(log.records.back()).positions[1].loss = NAN;
   log.records[0].column = "a \"b\", c";
   loss_in(log.records[0]).ppl = NAN;
-  std::string csv = results_csv(log);
-  const std::string labels = ",,m,,bf16,k=f16 v=bf16,";  // no column for weights or factors
-  for (const std::string& end : {labels + "text.txt,,", labels + "noise,passkey,", labels + ",,",
-                                 std::string(",factor,model,weights,dtype,cache_dtype,text,task,than")}) {
-    for (size_t at = 0; (at = csv.find(end + "\n")) != csv.npos;) csv.erase(at, end.size());
+  const std::vector<std::string> names = {"measure", "scaling", "stale", "depth", "from", "value",
+                                          "error",   "count",   "low",   "high",  "unit"};
+  std::string chosen;
+  for (auto& row : csv_rows(results_csv(log))) {
+    for (const std::string& name : names) chosen += row.at(name).substr(0, 10) + ",";
+    chosen.back() = '\n';
+    EXPECT_EQ(row["model"] + row["dtype"] + row["cache_dtype"] + row["text"],
+              "mbf16k=f16 v=bf16" + std::string(row["measure"] == "passkey" ? "noise" : "text.txt"));
   }
-  EXPECT_EQ(csv,
-            "measure,scaling,method,stale,length,depth,from,to,value,error,count\n"
-            "perplexity,\"a \"\"b\"\", c\",,false,512,,,,,0.1,1000\n"
-            "passkey,none,,false,512,0.0,,,0.6,0.2006932429798716,5\n"
-            "passkey,none,,false,512,0.5,,,0.6,0.2006932429798716,5\n"
-            "passkey,none,,false,512,1.0,,,0.6,0.2006932429798716,5\n"
-            "prefill_tok_s,none,,false,512,,,,12345.0,,\n"
-            "decode_tok_s,none,,false,512,,,,678.0,,\n"
-            "cache_bytes,none,,false,512,,,,1048576,,\n"
-            "growing,dynamic,,true,1024,,,,26.1,,0\n"
-            "growing,dynamic,,true,1024,,0,256,7.999999999999998,0.07999999999999999,100\n"
-            "growing,dynamic,,true,1024,,256,512,,,100\n"
-            "growing,dynamic,,true,1024,,512,768,83.99999999999999,0.8399999999999999,100\n"
-            "growing,dynamic,,true,1024,,768,1024,83.99999999999999,0.8399999999999999,100\n");
+  EXPECT_EQ(chosen,
+            "perplexity,a \"b\", c,false,,,,0.1,1000,,,perplexity\n"
+            "passkey,none,false,0.0,,0.6,0.21908902,5,0.23071993,0.88238176,share\n"
+            "passkey,none,false,0.5,,0.6,0.21908902,5,0.23071993,0.88238176,share\n"
+            "passkey,none,false,1.0,,0.6,0.21908902,5,0.23071993,0.88238176,share\n"
+            "prefill_to,none,false,,,12345.0,,,,,tok/s\n"
+            "decode_tok,none,false,,,678.0,,,,,tok/s\n"
+            "cache_byte,none,false,,,1048576,,,,,bytes\n"
+            "growing,dynamic,true,,,26.1,,0,,,perplexity\n"
+            "growing,dynamic,true,,0,7.99999999,0.07999999,100,7.84472664,8.15834672,perplexity\n"
+            "growing,dynamic,true,,256,,,100,,,perplexity\n"
+            "growing,dynamic,true,,512,83.9999999,0.83999999,100,82.3696298,85.6626406,perplexity\n"
+            "growing,dynamic,true,,768,83.9999999,0.83999999,100,82.3696298,85.6626406,perplexity\n");
+}
+
+// Taken from the plan's own fields, so that a new option is tested too.
+TEST(ResultsCsv, RowsOfOtherSettingsHaveOtherKeys) {
+  const auto keys = [](const Measurements& of) {
+    std::set<std::string> found;
+    for (auto& row : csv_rows(results_csv(of))) {
+      for (const char* number : {"value", "error", "count", "low", "high"}) row.erase(number);
+      EXPECT_TRUE(found.insert(Json(row).dump()).second) << Json(row);
+    }
+    return found;
+  };
+  Measurements log = grown();
+  log.records.push_back(log.records.back());
+  log.records.back().value =
+      Retrieval{.depth = 0.25, .task = NeedleTask::kMultikey, .trials = 5, .correct = 2};
+  log.plan.options.activations = 16;
+  log.plan.options.factor = log.plan.options.theta = 2;
+  log.plan.options.steps_per_octave = log.plan.options.prefill_chunk = 4;
+  log.plan.options.weights = log.plan.options.frequencies = "x";
+  log.plan.passkey.chat = false;
+  log.plan.perplexity.step = 3;
+  log.plan.text = {"text.txt", 9, "f"};
+  const auto before = keys(log);
+  const Json plan = to_json(log.plan), flat = plan.flatten();
+  int changed = 0;
+  // Which units there are, not how one is measured; a text's bytes follow from its fingerprint.
+  const std::regex chooses(
+      "^/text/bytes|measured$|^/(shard|scalings|lengths|lariat_sweep)|/depths|/columns|buckets|ends");
+  for (const auto& [name, now] : flat.items()) {
+    if (std::regex_search(name, chooses)) continue;
+    Json other = plan;
+    Json& value = other[Json::json_pointer(name)];
+    if (now.is_string()) {
+      value = name == "/passkey/task" ? "tracking" : now.get<std::string>() + "x";
+    } else if (now.is_boolean()) {
+      value = !now.get<bool>();
+    } else {
+      value = now.get<int64_t>() + 1;
+    }
+    Measurements with = log;
+    with.plan = plan_from_json(other, "a test");
+    EXPECT_TRUE(keys(with) != before) << name;
+    ++changed;
+  }
+  EXPECT_GE(changed, 25) << plan.dump(1);
 }
 
 std::string main_of(const Measurements& log) {

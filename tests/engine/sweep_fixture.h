@@ -36,6 +36,32 @@ inline void add_growing(Measurements& log, const Column& column, int64_t length,
   log.plan.growing.columns.push_back(column);
 }
 
+// Rows of a CSV as {column: field}.
+inline std::vector<std::map<std::string, std::string>> csv_rows(const std::string& csv) {
+  std::vector<std::vector<std::string>> lines(1, {""});
+  bool quoted = false;
+  for (const char c : csv) {
+    std::string& field = lines.back().back();
+    if (c == '"') {
+      quoted = !quoted;
+      if (quoted && !field.empty()) field += c;  // a doubled quote
+    } else if (quoted || (c != ',' && c != '\n')) {
+      field += c;
+    } else if (c == ',') {
+      lines.back().emplace_back();
+    } else {
+      lines.push_back({""});
+    }
+  }
+  std::vector<std::map<std::string, std::string>> rows;
+  for (size_t i = 1; i + 1 < lines.size(); ++i) {
+    EXPECT_EQ(lines[i].size(), lines[0].size()) << csv;
+    for (size_t at = 0; at < lines[0].size(); ++at)
+      (at == 0 ? rows.emplace_back() : rows.back())[lines[0][at]] = lines[i].at(at);
+  }
+  return rows;
+}
+
 inline Loss& loss_in(Record& record) { return const_cast<Loss&>(*record.loss()); }
 
 inline std::string fox_lines(int count) {

@@ -27,7 +27,7 @@ TEST_F(PerplexityCache, ATextAfterASavedContext) {
   const auto first = json("first.txt", save), alone = json("second.txt", "--save-cache /dev/null");
   const int64_t n = first["results"][0]["ctx"];
   EXPECT_EQ(first["context_tokens"], 0);
-  EXPECT_EQ(first["results"][0]["method"], "continuation");
+  EXPECT_EQ(first["results"][0]["window_method"], "continuation");
   const std::string saved = slurp(context_);
   const auto behind = json("second.txt", load);
   EXPECT_EQ(behind["context_tokens"], n);

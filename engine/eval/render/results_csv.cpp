@@ -24,7 +24,8 @@ std::string field(const Json& value) {
 }
 
 struct CsvRow {
-  Json value, error{}, count{}, from{}, to{}, than{};
+  const char* unit;
+  Json value, error{}, low{}, high{}, count{}, from{}, to{}, than{};
 };
 
 class Csv {
@@ -37,20 +38,23 @@ class Csv {
     const auto* speed = std::get_if<Speed>(&record.value);
     if (speed == nullptr) return;
     const Timing timing = record.timing.value_or(Timing{});
-    add_row(record, "prefill_tok_s", {timing.prefill_tok_s.value_or(NAN)});
-    add_row(record, "decode_tok_s", {timing.decode_tok_s.value_or(NAN)});
-    add_row(record, "cache_bytes", {speed->cache_bytes});
+    add_row(record, "prefill_tok_s", {"tok/s", timing.prefill_tok_s.value_or(NAN)});
+    add_row(record, "decode_tok_s", {"tok/s", timing.decode_tok_s.value_or(NAN)});
+    add_row(record, "cache_bytes", {"bytes", speed->cache_bytes});
   }
 
   std::string text =
-      "measure,scaling,method,stale,length,depth,from,to,value,error,count,factor,model,weights,dtype,"
-      "cache_dtype,text,task,than\n";
+      "measure,scaling,position_method,stale,length,depth,from,to,value,error,count,factor,model,weights,"
+      "dtype,"
+      "cache_dtype,text,task,than,activations,window_method,stride,step,chat,seed,trials,low,high,unit,"
+      "settings\n";
 
   void add(const Difference& difference) {
     const auto& [kind, a, b, length, range, gap] = difference;
     const bool shares = kind == Kind::kPasskey;
     const double ratio = std::exp(gap.value);
-    CsvRow row{shares ? gap.value : ratio, shares ? (gap.high - gap.low) / 2 : ratio * gap.error};
+    CsvRow row{"ratio", ratio, ratio * gap.error, std::exp(gap.low_95), std::exp(gap.high_95)};
+    if (shares) row = {"share", gap.value, {}, gap.low_95, gap.high_95};
     if (range) row.from = range->from, row.to = range->to;
     row.than = a.name();
     Record record = Record::of({kind, b, length});
@@ -62,31 +66,68 @@ class Csv {
   void add_row(const Record& record, std::string_view measure, const CsvRow& row) {
     const Labels labels = labels_of(plan_, record);
     const auto* found = std::get_if<Retrieval>(&record.value);
-    for (const Json& value :
-         {Json(measure), Json(labels.rope_scaling), Json(labels.position_method), Json(labels.stale),
-          Json(record.length), found != nullptr ? Json(found->depth) : Json(), row.from, row.to, row.value,
-          row.error, row.count, Json(labels.rope_factor.value_or(NAN)), Json(labels.model),
-          Json(labels.weights.value_or("")), Json(labels.dtype), Json(labels.cache_dtype),
-          Json(labels.text.value_or("")), labels.task ? Json(*labels.task) : Json(), row.than})
+    for (const Json& value : {Json(measure),
+                              Json(labels.rope_scaling),
+                              Json(labels.position_method),
+                              Json(labels.stale),
+                              Json(record.length),
+                              found != nullptr ? Json(found->depth) : Json(),
+                              row.from,
+                              row.to,
+                              row.value,
+                              row.error,
+                              row.count,
+                              json_of(labels.rope_factor),
+                              Json(labels.model),
+                              json_of(labels.weights),
+                              Json(labels.dtype),
+                              Json(labels.cache_dtype),
+                              json_of(labels.text),
+                              json_of(labels.task),
+                              row.than,
+                              json_of(labels.activations),
+                              json_of(labels.window_method),
+                              json_of(labels.stride),
+                              json_of(labels.step),
+                              json_of(labels.chat),
+                              json_of(labels.seed),
+                              json_of(labels.trials),
+                              row.low,
+                              row.high,
+                              Json(row.unit),
+                              Json(labels.settings)})
       text += field(value) + ",";
     text.back() = '\n';
+  }
+  template <class T>
+  static Json json_of(const std::optional<T>& value) {
+    return value ? Json(*value) : Json();
   }
 
   void add_losses(const Record& record, const Loss& loss) {
     const std::string_view kind = name_of(record.kind());
-    add_row(record, kind, {loss.ppl, loss.error, loss.tokens});
+    const auto row = [](double ppl, double error, int64_t tokens) {
+      const double times = std::exp(k95 * error / ppl);
+      return CsvRow{"perplexity", ppl, error, ppl / times, ppl * times, tokens};
+    };
+    add_row(record, kind, row(loss.ppl, loss.error, loss.tokens));
     for (const PositionLoss& at : loss.positions) {
-      const double ppl = std::exp(at.loss);
-      if (at.tokens > 0) add_row(record, kind, {ppl, ppl * at.error, at.tokens, at.from, at.to});
+      if (at.tokens == 0) continue;
+      CsvRow part = row(std::exp(at.loss), std::exp(at.loss) * at.error, at.tokens);
+      part.from = at.from, part.to = at.to;
+      add_row(record, kind, part);
     }
   }
 
   void add_found(const Record& record, const Retrieval& found) {
     const NeedleTask task = found.task.value_or(plan_.passkey.task);
     const auto correct = static_cast<double>(found.correct), n = static_cast<double>(found.trials);
-    const double share = (task == NeedleTask::kPasskey ? correct : found.recall.value_or(correct)) / n;
-    const double error = std::sqrt(share * (1 - share) / n + 1 / (4 * n * n)) / (1 + 1 / n);
-    add_row(record, name_of(task), {share, error, found.trials});
+    const RetrievalValue value{found.trials,
+                               task == NeedleTask::kPasskey ? correct : found.recall.value_or(correct)};
+    const double share = value.share();
+    const auto [low, high] = value.interval();
+    add_row(record, name_of(task),
+            {"share", share, std::sqrt(share * (1 - share) / n), low, high, found.trials});
   }
 
   const Plan& plan_;
