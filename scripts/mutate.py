@@ -50,7 +50,7 @@ SUITES = {
     "models/safetensors.cpp": [("models_test", "Safetensors*:Formats*:Keys*:Specs*")],
     "models/quantization/gguf_blocks.cpp": [("models_test", "Gguf*"), ("engine_test", "*Gguf*")],
     "models/decoder.cpp": RUNNING + [("engine_test", "*LongOther*:*Qwen*:*FormatLogits*:*Gguf*:Alibi*")],
-    "kernels/cpu/rerotate_keys.cpp": [("kernels_test", "*Rerotat*"), ("engine_test", "Placed*:Latent*:Saturat*:OwnScaling*")],
+    "kernels/cpu/rerotate_keys.cpp": [("kernels_test", "*Rerotat*:*RotationsCompose*"), ("engine_test", "Placed*:Latent*:Saturat*:OwnScaling*")],
     "engine/runtime/kv_cache.cpp": [("engine_test", "KvCaches*:KvPools*")] + RUNNING,
     "engine/runtime/session.cpp": RUNNING + [("engine_test", "Alibi*")],
     "engine/runtime/sequence.cpp": RUNNING,
