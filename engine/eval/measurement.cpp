@@ -248,7 +248,7 @@ Labels labels_of(const Plan& plan, const Record& record) {
     if (labels.window_method == "anchored") labels.step = windows.step;
   }
   nlohmann::ordered_json all = plan.identity(record);
-  all.update({{"model", plan.model.fingerprint + plan.model.texts}, {"labels", to_json(labels)}});
+  all.update({{"model", plan.model.fingerprint}, {"labels", to_json(labels)}});
   if (record.loss() != nullptr && plan.text) all["text"] = plan.text->fingerprint.value_or("");
   uint64_t sum = 0;
   add_to_checksum(sum, all.dump());
