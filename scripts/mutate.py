@@ -51,7 +51,7 @@ SUITES = {
     "models/quantization/gguf_blocks.cpp": [("models_test", "Gguf*"), ("engine_test", "*Gguf*")],
     "models/decoder.cpp": RUNNING + [("engine_test", "*LongOther*:*Qwen*:*FormatLogits*:*Gguf*:Alibi*")],
     "kernels/cpu/rerotate_keys.cpp": [("kernels_test", "*Rerotat*:*RotationsCompose*"), ("engine_test", "Placed*:Latent*:Saturat*:OwnScaling*")],
-    "engine/runtime/kv_cache.cpp": [("engine_test", "KvCaches*:KvPools*")] + RUNNING,
+    "engine/runtime/kv_cache.cpp": [("engine_test", "KvCaches*:KvPools*:SchedulerTest*")] + RUNNING,
     "engine/runtime/session.cpp": RUNNING + [("engine_test", "Alibi*")],
     "engine/runtime/sequence.cpp": RUNNING,
     "engine/runtime/step_builder.cpp": RUNNING,

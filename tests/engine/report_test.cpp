@@ -218,7 +218,7 @@ TEST(ResultsCsv, RowsOfOtherSettingsHaveOtherKeys) {
   const Json plan = to_json(log.plan), flat = plan.flatten();
   int changed = 0;
   // Which units there are, not how one is measured; a text's bytes follow from its fingerprint.
-  // The model's texts hold settings without effect on measurements, such as those of generation_config.json.
+  // The model's texts hold settings without effect on measurements, such as generation_config.json's.
   const std::regex chooses(
       "^/text/bytes|^/model/texts|measured$|^/(shard|scalings|lengths|lariat_sweep)|/depths|/"
       "columns|buckets|ends");
