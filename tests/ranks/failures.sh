@@ -35,8 +35,12 @@ fails() {
     say "$1: no line of rank $2: $(cat "$work/err")"
 }
 
-# A sweep of address spaces, from too little to load the model to enough for the whole run. Open MPI itself may
-# fail below them. AddressSanitizer reserves terabytes of addresses: no limit leaves it room.
+# Whether Open MPI ended the last run while it started, before the program's own code.
+mpi_failed() { [ $code != 124 ] && ! grep -q '^lariat: ' "$work/err" && grep -q 'mca_base\|ompi_mpi_init' "$work/err"; }
+
+# A sweep of address spaces, from too little to load the model to enough for the whole run. In the smallest ones Open MPI itself
+# may find no room for its libraries, depending on where they are mapped. AddressSanitizer reserves terabytes of addresses: no
+# limit leaves it room.
 sweep() {
   local long=(generate -m "$demo" -f "$demo/heldout.txt" --first-tokens 3000 -n 3 --kv-dtype f32 --quiet) limited limit ended
   run 0 true "${long[@]}"
@@ -45,6 +49,10 @@ sweep() {
     ended=0
     for limit in 200000 215000 230000 245000 260000 275000 290000 320000; do
       run $limited "ulimit -v $limit" "${long[@]}"
+      if mpi_failed; then
+        echo "ulimit -v $limit on rank $limited, $ranks ranks: Open MPI did not start (exit code $code, $seconds s)"
+        continue
+      fi
       case $code in
         0) ;;
         1) fails "ulimit -v $limit on rank $limited" $limited memory && ended=$((ended + 1)) ;;
