@@ -35,8 +35,12 @@ fails() {
     say "$1: no line of rank $2: $(cat "$work/err")"
 }
 
-# Whether Open MPI ended the last run while it started, before the program's own code.
-mpi_failed() { [ $code != 124 ] && ! grep -q '^lariat: ' "$work/err" && grep -q 'mca_base\|ompi_mpi_init' "$work/err"; }
+# Whether Open MPI ended the last run inside MPI_Init: a crash there, no transport, or no memory for its own message. Its warnings of libraries do not count,
+# because the program may run after them.
+mpi_failed() {
+  [ $code != 124 ] && ! grep -q '^lariat: ' "$work/err" &&
+    grep -q 'ompi_mpi_init\|PML .* cannot be selected\|opal_show_help' "$work/err"
+}
 
 # A sweep of address spaces, from too little to load the model to enough for the whole run. In the smallest ones Open MPI itself
 # may find no room for its libraries, depending on where they are mapped. AddressSanitizer reserves terabytes of addresses: no
