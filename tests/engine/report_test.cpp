@@ -169,28 +169,34 @@ TEST(ResultsCsv, HasOneRowPerMeasurement) {
   loss_in(log.records.back()).positions[1].loss = NAN;
   log.records[0].column = "a \"b\", c";
   loss_in(log.records[0]).ppl = NAN;
-  const std::vector<std::string> names = {"measure", "scaling", "stale", "depth", "from", "value",
-                                          "error",   "count",   "low",   "high",  "unit"};
+  EXPECT_TRUE(holds(results_csv(log), "\nperplexity,\"a \"\"b\"\", c\",,false,512,,,,,0.1,1000,"));
+  const char* names[] = {"measure", "scaling", "position_method", "stale", "length", "depth", "from",
+                         "to",      "value",   "error",           "count", "low",    "high",  "unit"};
   std::string chosen;
   for (auto& row : csv_rows(results_csv(log))) {
-    for (const std::string& name : names) chosen += row.at(name).substr(0, 10) + ",";
+    for (const char* name : names) chosen += row.at(name) + ",";
     chosen.back() = '\n';
-    EXPECT_EQ(row["model"] + row["dtype"] + row["cache_dtype"] + row["text"],
-              "mbf16k=f16 v=bf16" + std::string(row["measure"] == "passkey" ? "noise" : "text.txt"));
+    EXPECT_EQ(row["weights"] + row["factor"] + row["model"] + row["dtype"] + row["cache_dtype"] +
+                  row["text"] + row["task"] + row["than"],
+              "mbf16k=f16 v=bf16" + std::string(row["measure"] == "passkey" ? "noisepasskey" : "text.txt"));
   }
-  EXPECT_EQ(chosen,
-            "perplexity,a \"b\", c,false,,,,0.1,1000,,,perplexity\n"
-            "passkey,none,false,0.0,,0.6,0.21908902,5,0.23071993,0.88238176,share\n"
-            "passkey,none,false,0.5,,0.6,0.21908902,5,0.23071993,0.88238176,share\n"
-            "passkey,none,false,1.0,,0.6,0.21908902,5,0.23071993,0.88238176,share\n"
-            "prefill_to,none,false,,,12345.0,,,,,tok/s\n"
-            "decode_tok,none,false,,,678.0,,,,,tok/s\n"
-            "cache_byte,none,false,,,1048576,,,,,bytes\n"
-            "growing,dynamic,true,,,26.1,,0,,,perplexity\n"
-            "growing,dynamic,true,,0,7.99999999,0.07999999,100,7.84472664,8.15834672,perplexity\n"
-            "growing,dynamic,true,,256,,,100,,,perplexity\n"
-            "growing,dynamic,true,,512,83.9999999,0.83999999,100,82.3696298,85.6626406,perplexity\n"
-            "growing,dynamic,true,,768,83.9999999,0.83999999,100,82.3696298,85.6626406,perplexity\n");
+  EXPECT_EQ(
+      chosen,
+      "perplexity,a \"b\", c,,false,512,,,,,0.1,1000,,,perplexity\n"
+      "passkey,none,,false,512,0.0,,,0.6,0.21908902300206645,5,0.23071993220883702,0.8823817688407467,share\n"
+      "passkey,none,,false,512,0.5,,,0.6,0.21908902300206645,5,0.23071993220883702,0.8823817688407467,share\n"
+      "passkey,none,,false,512,1.0,,,0.6,0.21908902300206645,5,0.23071993220883702,0.8823817688407467,share\n"
+      "prefill_tok_s,none,,false,512,,,,12345.0,,,,,tok/s\n"
+      "decode_tok_s,none,,false,512,,,,678.0,,,,,tok/s\n"
+      "cache_bytes,none,,false,512,,,,1048576,,,,,bytes\n"
+      "growing,dynamic,,true,1024,,,,26.1,,0,,,perplexity\n"
+      "growing,dynamic,,true,1024,,0,256,7.999999999999998,0.07999999999999999,100,7.8447266496194255,"
+      "8.158346728767768,perplexity\n"
+      "growing,dynamic,,true,1024,,256,512,,,100,,,perplexity\n"
+      "growing,dynamic,,true,1024,,512,768,83.99999999999999,0.8399999999999999,100,82.36962982100397,"
+      "85.66264065206157,perplexity\n"
+      "growing,dynamic,,true,1024,,768,1024,83.99999999999999,0.8399999999999999,100,82.36962982100397,"
+      "85.66264065206157,perplexity\n");
 }
 
 // Taken from the plan's own fields, so that a new option is tested too.
@@ -217,7 +223,7 @@ TEST(ResultsCsv, RowsOfOtherSettingsHaveOtherKeys) {
   const auto before = keys(log);
   const Json plan = to_json(log.plan), flat = plan.flatten();
   int changed = 0;
-  // Which units there are, not how one is measured; a text's bytes follow from its fingerprint.
+  // Settings that choose units, not how a unit is measured. A text's bytes follow from its fingerprint.
   // The model's texts hold settings without effect on measurements, such as generation_config.json's.
   const std::regex chooses(
       "^/text/bytes|^/model/texts|measured$|^/(shard|scalings|lengths|lariat_sweep)|/depths|/"

@@ -236,9 +236,8 @@ TEST_F(MeasuringTest, CsvAndPicturesAreWrittenWithTheReport) {
   const std::string csv = slurp(dir_ / "out.csv");
   EXPECT_EQ(csv.substr(0, csv.find('\n')),
             "measure,scaling,position_method,stale,length,depth,from,to,value,error,count,factor,model,"
-            "weights,dtype,"
-            "cache_dtype,text,task,than,activations,window_method,stride,step,chat,seed,trials,low,high,unit,"
-            "settings");
+            "weights,dtype,cache_dtype,text,task,than,activations,window_method,stride,step,chat,seed,"
+            "trials,low,high,unit,settings");
   for (const char* measure : {"perplexity", "growing", "passkey"})
     EXPECT_TRUE(holds(csv, "\n" + std::string(measure) + "_difference,dynamic-yarn,")) << measure;
   for (const char* name : {"growing", "perplexity", "growing-ratio", "found-none", "found-dynamic-yarn"})

@@ -45,9 +45,8 @@ class Csv {
 
   std::string text =
       "measure,scaling,position_method,stale,length,depth,from,to,value,error,count,factor,model,weights,"
-      "dtype,"
-      "cache_dtype,text,task,than,activations,window_method,stride,step,chat,seed,trials,low,high,unit,"
-      "settings\n";
+      "dtype,cache_dtype,text,task,than,activations,window_method,stride,step,chat,seed,trials,low,high,"
+      "unit,settings\n";
 
   void add(const Difference& difference) {
     const auto& [kind, a, b, length, range, gap] = difference;

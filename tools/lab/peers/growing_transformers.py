@@ -69,7 +69,7 @@ def summary(args, stretches, updates):
         if part.numel():
             positions.append({"from": begin, "to": end, "tokens": part.numel(), "loss": part.mean().item()})
     spread = losses.std().item() / math.sqrt(losses.numel())
-    return {"results": [{"ctx": args.ctx, "step": args.step, "method": "growing", "tokens": losses.numel(), "nll": nll,
+    return {"results": [{"ctx": args.ctx, "step": args.step, "window_method": "growing", "tokens": losses.numel(), "nll": nll,
                          "ppl": math.exp(mean), "stderr": math.exp(mean) * spread, "complete": True,
                          "positions": positions}],
             "program": "transformers", "rope_type": args.rope_type, "factor": args.factor,
