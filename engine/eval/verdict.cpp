@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <utility>
 
 namespace lariat {
 namespace {
 
 constexpr size_t kFewestBlocks = 8;
+constexpr double kLevel = 0.01;
 constexpr double kSure = 2.576;  // standard errors of a 99 % interval
+
+std::vector<Difference> all_pairs(const SweepTable& table);
 
 // Column name in a sentence, where "none" would be misread.
 std::string name_in_text(const Column& column) {
@@ -29,6 +33,8 @@ std::string and_method(const std::vector<Column>& columns, const char* plural = 
   return std::ranges::any_of(columns, has_method) ? std::string(" and method") + plural : "";
 }
 
+double two_sided(double errors) { return std::erfc(errors / std::numbers::sqrt2); }
+
 std::string percent(double share) { return fmt::format("{} %", std::llround(100 * share)); }
 
 // "4.8 % ± 0.5 % more", "2.1 % ± 0.4 % less" or "9.13 ± 0.31 times that".
@@ -37,6 +43,19 @@ std::string more(const Gap& gap) {
   if (ratio >= 2) return fmt::format("{} ± {} times that", compact(ratio), compact(error));
   return fmt::format("{:.{}f} % ± {:.{}f} % {}", 100 * std::abs(ratio - 1), error < 0.01 ? 2 : 1, 100 * error,
                      error < 0.01 ? 2 : 1, ratio < 1 ? "less" : "more");
+}
+
+// Largest p that Holm's procedure rejects among the table's differences; 0: none. The i-th smallest of n is
+// rejected, if all before it are, up to kLevel / (n - i + 1).
+double largest_shown_p(const SweepTable& table) {
+  std::vector<double> all;
+  for (const Difference& difference : all_pairs(table)) all.push_back(difference.gap.p);
+  std::erase_if(all, [](double p) { return std::isnan(p); });
+  std::ranges::sort(all);
+  double shown = 0;
+  for (size_t i = 0; i < all.size() && all[i] <= kLevel / static_cast<double>(all.size() - i); ++i)
+    shown = all[i];
+  return shown;
 }
 
 struct LossColumn {
@@ -61,11 +80,13 @@ Gap gap(const LossColumn& a, const LossColumn& b) {
     squares += difference * difference;
   }
   if (n >= kFewestBlocks)
-    result.error = std::sqrt(std::max(squares / n - sum * sum / n / n, 0.0) / (n - 1)) / a.block_tokens;
+    result.error = std::sqrt(std::max(squares / n - sum * sum / n / n, 0.0) / (n - 1)) /
+                   std::min(a.block_tokens, b.block_tokens);
   result.low = result.value - kSure * result.error;
   result.high = result.value + kSure * result.error;
   result.low_95 = result.value - k95 * result.error;
   result.high_95 = result.value + k95 * result.error;
+  result.p = result.value == 0 ? 1 : two_sided(std::abs(result.value) / result.error);
   return result;
 }
 
@@ -77,17 +98,20 @@ struct Ranked {
   Gap ahead{};
   Standing standing{};
 
-  Ranked(std::vector<Value> columns, const std::vector<Column>& order) : all(std::move(columns)) {
+  // most_p: largest_shown_p of the table.
+  Ranked(std::vector<Value> columns, const std::vector<Column>& order, double most_p)
+      : all(std::move(columns)) {
     std::ranges::stable_sort(all, {}, &Value::value);
     for (size_t i = all.size(); i-- > 1;) {
-      if (const Gap found = gap(all[0], all[i]); found.shown()) std::tie(next, ahead) = std::tuple(i, found);
+      if (const Gap found = gap(all[0], all[i]); found.p <= most_p)
+        std::tie(next, ahead) = std::tuple(i, found);
     }
     for (const Column& column : order) {
       const auto found = std::ranges::find(all, column, &Value::column);
       if (found == all.end()) {
         standing.missing.push_back(column);
-      } else if (next > 0 && !gap(all[0], *found).shown()) {
-        (gap(*found, all[next]).shown() ? standing.best : standing.undecided).push_back(column);
+      } else if (next > 0 && !(gap(all[0], *found).p <= most_p)) {
+        (gap(*found, all[next]).p <= most_p ? standing.best : standing.undecided).push_back(column);
       }
     }
   }
@@ -122,8 +146,9 @@ struct Ranked {
 };
 
 // where: start of the sentence, e.g. "At 512 tokens".
-Standing stand(const std::string& where, std::vector<LossColumn> columns, const std::vector<Column>& order) {
-  Ranked ranked(std::move(columns), order);
+Standing stand(const std::string& where, std::vector<LossColumn> columns, const std::vector<Column>& order,
+               double most_p) {
+  Ranked ranked(std::move(columns), order, most_p);
   const auto& all = ranked.all;
   if (all.empty()) return ranked.standing;
   const std::string lowest = compact(std::exp(all.front().value)),
@@ -212,6 +237,7 @@ std::optional<LossColumn> growing_column(const SweepTable& table, const Column& 
 
 std::string stale_sentence(const SweepTable& table, const PositionRange& range) {
   std::vector<std::string> parts;
+  const double most_p = largest_shown_p(table);
   for (const Column& column : table.growing_columns) {
     if (!column.stale) continue;
     const auto stale = growing_column(table, column, range),
@@ -219,7 +245,7 @@ std::string stale_sentence(const SweepTable& table, const PositionRange& range) 
     if (!stale || !fresh) continue;
     const Gap found = gap(*fresh, *stale);
     parts.push_back(fmt::format("under {} {}", column.fresh().name(),
-                                found.shown() ? more(found) : "no difference is shown"));
+                                found.p <= most_p ? more(found) : "no difference is shown"));
   }
   if (parts.empty()) return "";
   return fmt::format("Perplexity with stale keys from position {} on, relative to re-rotated keys: {}.",
@@ -253,7 +279,13 @@ Gap gap(const RetrievalValue& a, const RetrievalValue& b) {
   };
   const auto [low, high] = newcombe(kSure);
   const auto [low_95, high_95] = newcombe(k95);
-  return {p - q, low, high, NAN, low_95, high_95};
+  double inside = 0, outside = 40;  // standard errors of the interval that ends at zero
+  for (int i = 0; i < 60; ++i) {
+    const double errors = (inside + outside) / 2;
+    const auto [from, to] = newcombe(errors);
+    (from > 0 || to < 0 ? inside : outside) = errors;
+  }
+  return {p - q, low, high, NAN, low_95, high_95, two_sided(inside)};
 }
 
 namespace {
@@ -313,7 +345,9 @@ std::vector<Difference> growing_differences(const SweepTable& table, const Posit
   return all;
 }
 
-std::vector<Difference> differences(const SweepTable& table) {
+namespace {
+
+std::vector<Difference> all_pairs(const SweepTable& table) {
   std::vector<Difference> all;
   for (const PositionRange& range : growing_ranges(table)) {
     const auto there = growing_differences(table, range);
@@ -326,6 +360,15 @@ std::vector<Difference> differences(const SweepTable& table) {
   return all;
 }
 
+}  // namespace
+
+std::vector<Difference> differences(const SweepTable& table) {
+  std::vector<Difference> all = all_pairs(table);
+  const double most_p = largest_shown_p(table);
+  for (Difference& difference : all) difference.shown = difference.gap.p <= most_p;
+  return all;
+}
+
 std::string text_of(const Difference& difference) {
   const Gap& gap = difference.gap;
   const double ratio = std::exp(gap.value), error = 100 * ratio * gap.error;
@@ -334,15 +377,16 @@ std::string text_of(const Difference& difference) {
       : ratio >= 2 ? fmt::format("{} ± {} times", compact(ratio), compact(ratio * gap.error))
                    : fmt::format("{:+.{}f} % ± {:.{}f} %", 100 * (ratio - 1), error < 1 ? 2 : 1, error,
                                  error < 1 ? 2 : 1);
-  return text + (gap.shown() ? " *" : "");
+  return text + (difference.shown ? " *" : "");
 }
 
 Standing by_perplexity(const SweepTable& table, int64_t length) {
-  return stand(fmt::format("At {} tokens", length), perplexity_columns(table, length), table.columns);
+  return stand(fmt::format("At {} tokens", length), perplexity_columns(table, length), table.columns,
+               largest_shown_p(table));
 }
 
 Standing by_retrieval(const SweepTable& table, int64_t length) {
-  Ranked ranked(share_columns(table, length), table.columns);
+  Ranked ranked(share_columns(table, length), table.columns, largest_shown_p(table));
   if (ranked.all.empty()) return ranked.standing;
   const double most = ranked.all.front().share(), fewest = ranked.all.back().share();
   const std::string where = fmt::format("At {} tokens", length), things = needles_noun(table.task);
@@ -368,7 +412,7 @@ Standing by_growing(const SweepTable& table, const PositionRange& range) {
   const std::string where =
       range.from == 0 ? fmt::format("Before position {} of a growing context", range.to)
                       : fmt::format("From position {} to {} of a growing context", range.from, range.to);
-  return stand(where, growing_columns(table, range), table.growing_columns);
+  return stand(where, growing_columns(table, range), table.growing_columns, largest_shown_p(table));
 }
 
 std::vector<std::string> conclusions(const SweepTable& table) {

@@ -10,8 +10,9 @@
 // Columns are compared at one point: a length, or positions of a growing context. At least two columns need a
 // complete result there. The column with the lowest loss or the largest share leads. Columns that do not
 // differ significantly from the leader, but are better than some other column, share the first place. If the
-// leader differs from no column, no column wins. A difference is shown when its 99 % interval excludes zero:
-// over several columns and points, 95 % intervals would often err.
+// leader differs from no column, no column wins. A difference is shown when Holm's procedure (Holm 1979)
+// rejects equality at 1 % among all differences(): a sweep compares many columns at many points, and every
+// second large one would show a false difference without the correction.
 //
 // Losses are compared by the mean paired difference on the same tokens, in which the text's difficulty
 // cancels. Its standard error comes from sums over blocks of tokens, as neighbouring tokens are not
@@ -27,7 +28,7 @@ struct Gap {
   double value = 0, low = 0, high = 0;  // 99 % interval
   double error = 0;                     // standard error; NaN for shares
   double low_95 = 0, high_95 = 0;       // 95 % interval
-  bool shown() const { return low > 0 || high < 0; }
+  double p = 1;                         // probability of such a difference between equal columns, two-sided
 };
 Gap gap(const RetrievalValue& a, const RetrievalValue& b);  // a's share minus b's
 
@@ -49,6 +50,7 @@ struct Difference {
   int64_t length;
   std::optional<PositionRange> range;  // growing contexts only
   Gap gap;
+  bool shown = false;
 };
 // All pairs of columns with complete results.
 std::vector<Difference> differences(const SweepTable& table);

@@ -49,7 +49,7 @@ class Csv {
       "unit,settings\n";
 
   void add(const Difference& difference) {
-    const auto& [kind, a, b, length, range, gap] = difference;
+    const auto& [kind, a, b, length, range, gap, shown] = difference;
     const bool shares = kind == Kind::kPasskey;
     const double ratio = std::exp(gap.value);
     CsvRow row{"ratio", ratio, ratio * gap.error, std::exp(gap.low_95), std::exp(gap.high_95)};

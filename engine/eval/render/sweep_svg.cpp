@@ -263,7 +263,7 @@ Curves ratio_curves(const SweepTable& table, bool growing) {
   for (Series& series : curves.series) {
     series.dots = true;
     series.points.clear();
-    for (const auto& [kind, a, b, length, range, gap] : found) {
+    for (const auto& [kind, a, b, length, range, gap, shown] : found) {
       const bool turned = a == series.column && b == base;
       if (kind == Kind::kPasskey || growing != range.has_value()) continue;
       if (!turned && !(a == base && b == series.column)) continue;
