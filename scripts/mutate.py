@@ -58,6 +58,7 @@ SUITES = {
     **{f"models/positions/{name}.cpp": METHODS
        for name in ("dca", "jet_long", "jet_long_freq", "lm_infinite", "position_method", "rerope", "self_extend", "sinks", "string")},
     "engine/eval/verdict.cpp": [("engine_test", "Verdict*:*Sweep*:*Report*")],
+    "engine/eval/difference.cpp": [("engine_test", "Verdict*:*Sweep*:*Report*:ResultsCsv*")],
 }  # fmt: skip
 
 
