@@ -16,15 +16,15 @@ endif()
 # Sources and users include "engine/runtime/session.h" relative to include/lariat.
 set(LARIAT_INCLUDE_DIR ${CMAKE_INSTALL_INCLUDEDIR}/lariat)
 install(DIRECTORY kernels models engine DESTINATION ${LARIAT_INCLUDE_DIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.def"
-        REGEX "(kernels/(cpu|cuda|reference)|engine/eval)$" EXCLUDE)
+        REGEX "kernels/(cpu|cuda|reference)$" EXCLUDE)
 install(FILES kernels/cpu/cpu_backend.h kernels/cpu/rope_angles.h DESTINATION ${LARIAT_INCLUDE_DIR}/kernels/cpu)
 install(FILES kernels/cuda/make_cuda_backend.h DESTINATION ${LARIAT_INCLUDE_DIR}/kernels/cuda)
 
 add_library(lariat_library INTERFACE)
-target_link_libraries(lariat_library INTERFACE lariat_engine)
+target_link_libraries(lariat_library INTERFACE lariat_eval)
 target_include_directories(lariat_library INTERFACE $<INSTALL_INTERFACE:${LARIAT_INCLUDE_DIR}>)
 set_target_properties(lariat_library PROPERTIES EXPORT_NAME lariat)
-install(TARGETS lariat_kernels lariat_text lariat_models lariat_engine lariat_library EXPORT lariatTargets)
+install(TARGETS lariat_kernels lariat_text lariat_models lariat_engine lariat_eval lariat_library EXPORT lariatTargets)
 
 set(LARIAT_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/lariat)
 install(EXPORT lariatTargets NAMESPACE lariat:: DESTINATION ${LARIAT_PACKAGE_DIR})

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build-tidy"
 CUDA = "/usr/local/cuda/include"
 # Files that only CUDA builds compile, with their flags.
-OTHERS = {"kernels/cuda/blas.cpp": ["-isystem", CUDA], "examples/generate.cpp": []}
+OTHERS = {"kernels/cuda/blas.cpp": ["-isystem", CUDA], "examples/generate.cpp": [], "examples/perplexity.cpp": []}
 # A unity build includes .cpp files.
 COMMON = ["--quiet", "--extra-arg=-Wno-unknown-warning-option", "--checks=-bugprone-suspicious-include"]
 # Vector kernels are compiled once per instruction set; the least one and AVX2 reach all of their code.
