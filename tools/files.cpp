@@ -47,6 +47,11 @@ CLI::Option* add_output_option(CLI::App& command, const std::string& name, fs::p
   return command.add_option(name, file, description)->option_text(kWritten);
 }
 
+bool reads_once(const fs::path& file) {
+  std::error_code ec;
+  return file == "-" || fs::is_fifo(file, ec);
+}
+
 CommandFiles files_of(const CLI::App& command) {
   CommandFiles files{{{"standard input", "/dev/stdin"}, {"standard output", "/dev/stdout"}}, {}, {}};
   for (const CLI::Option* option : options_of(command)) {

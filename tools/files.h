@@ -21,6 +21,8 @@ namespace lariat {
 // All other FILE and DIR options are inputs.
 CLI::Option* add_output_option(CLI::App& command, const std::string& name, std::filesystem::path& file,
                                const std::string& description);
+// Whether an input can be read only once: "-", or a pipe.
+bool reads_once(const std::filesystem::path& file);
 struct NamedFile {
   std::string name;  // in errors: "--report r.html"
   std::filesystem::path file;

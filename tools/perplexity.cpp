@@ -126,8 +126,10 @@ void publish(const PerplexityCommand& command, const Engine& engine, const Plan&
 void run(const PerplexityCommand& command) {
   if (!command.against.reference.empty()) return run_divergence(command);
   const bool one_piece = command.one_piece();
-  if (!command.files.results.empty() && (one_piece || command.file == "-"))
-    throw UsageError("--results: needs windows over a file; omit --load-cache, --save-cache and -f -");
+  if (!command.files.results.empty() && (one_piece || reads_once(command.file)))
+    throw UsageError(
+        "--results: needs windows over a file, read repeatedly; omit --load-cache, --save-cache, -f - and "
+        "pipes");
   const CLI::App& typed = *command.common.command;
   if (one_piece &&
       typed.count("--ctx") + typed.count("--stride") + typed.count("--step") + typed.count("--method") > 0) {

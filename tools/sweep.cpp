@@ -11,6 +11,7 @@
 #include "engine/eval/render/tables.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
+#include "models/io/text_file.h"
 #include "models/positions/position_method.h"
 #include "tools/commands.h"
 #include "tools/help.h"
@@ -152,9 +153,11 @@ void check_usage(const SweepCommand& command) {
     }
   }
   if (command.common.model.empty()) throw UsageError("--model: missing; give --model DIR, or --merge FILES");
-  if (command.sweep.text == "-" || command.haystack == "-")
-    throw UsageError(
-        "--file, --haystack: sweep reads its texts repeatedly, so not from standard input; name a file");
+  for (const std::filesystem::path& text : {command.sweep.text, std::filesystem::path(command.haystack)}) {
+    if (reads_once(text))
+      throw UsageError("--file, --haystack: sweep reads its texts repeatedly, so not " + input_name(text) +
+                       "; name a file");
+  }
   if (command.common.open.rope.scaling || command.common.open.rope.config) {
     throw UsageError(
         "--rope-scaling, --rope-config: sweep compares several scalings; use --scalings instead");

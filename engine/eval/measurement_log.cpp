@@ -109,14 +109,16 @@ std::vector<Measurements> parse_parts(std::string_view text, const std::filesyst
   return parts;
 }
 
+// files: of each part, or one for all.
 Measurements select(const std::vector<Measurements>& parts, const Plan& plan,
-                    const std::filesystem::path& file) {
+                    const std::vector<std::filesystem::path>& files) {
   Measurements log{plan};
   std::map<std::string, size_t> known;
-  for (const Measurements& part : parts) {
-    check_same_model(part.plan, plan, file);
-    for (const Record& record : part.records) {
-      if (!plan.covers(record) || plan.identity(record) != part.plan.identity(record)) continue;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::filesystem::path& file = files[std::min(i, files.size() - 1)];
+    check_same_model(parts[i].plan, plan, file);
+    for (const Record& record : parts[i].records) {
+      if (!plan.covers(record) || plan.identity(record) != parts[i].plan.identity(record)) continue;
       log.records.push_back(record);
       add_once(log, known, file.string());
     }
@@ -140,7 +142,7 @@ Measurements read_log(const std::filesystem::path& file) {
 Measurements parse_log(std::string_view text, const std::filesystem::path& file) {
   size_t bytes = 0;
   const auto parts = parse_parts(text, file, bytes);
-  return select(parts, parts.back().plan, file);
+  return select(parts, parts.back().plan, {file});
 }
 
 Measurements merge_logs(const std::vector<std::filesystem::path>& files) {
@@ -155,7 +157,7 @@ Measurements merge_logs(const std::vector<std::filesystem::path>& files) {
       if (there != here) fail_other(files[i], there, here);
     }
   }
-  return select(logs, plan, files.back());
+  return select(logs, plan, files);
 }
 
 MeasurementLog::MeasurementLog(std::filesystem::path file, const Plan& plan, bool resume)
@@ -171,7 +173,7 @@ MeasurementLog::MeasurementLog(std::filesystem::path file, const Plan& plan, boo
   resume = resume && regular && std::filesystem::file_size(file_, ec) > 0;
   if (resume) {
     const auto parts = parse_parts(read_file(file_, kMaxLogBytes), file_, bytes);
-    contents_ = select(parts, plan, file_);
+    contents_ = select(parts, plan, {file_});
     continues = to_json(parts.back().plan) == to_json(plan);
   }
   fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0666);
