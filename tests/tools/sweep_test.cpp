@@ -182,6 +182,11 @@ TEST_F(MeasuringTest, ShardsMergeToTheReportOfOneProcess) {
   EXPECT_EQ(slurp(dir_ / "parts.html"), slurp(dir_ / "whole.html"));  // the last shard wrote it
   ASSERT_EQ(run_lariat("sweep --merge " + a + " " + b + " --report " + file("merged.html")).code, 0);
   EXPECT_EQ(slurp(dir_ / "merged.html"), slurp(dir_ / "whole.html"));
+  std::string other = slurp(a);
+  put("other.jsonl", other.insert(other.find("\"nll\":") + 6, "1"));
+  expect_error(
+      run_lariat("sweep --merge " + a + " " + file("other.jsonl") + " " + b + " --report " + file("x.html")),
+      1, "other.jsonl | second");
 }
 
 // A log truncated anywhere resumes to the same result.
