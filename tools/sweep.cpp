@@ -302,8 +302,9 @@ void add_sweep_command(CLI::App& app) {
   sub.add_option("-f,--file", sweep.text, "text for perplexity; default: heldout.txt in the model's folder");
   // Both lists begin with none.
   const std::string methods = known_position_methods("|").substr(std::string_view("none").size());
-  sub.add_option("--scalings", sweep.scalings,
-                 "scalings, position methods or both (dca/window=2048+yarn); model: from config.json")
+  sub.add_option(
+         "--scalings", sweep.scalings,
+         "scalings (yarn/factor=4), position methods or both (dca/window=2048+yarn); model: from config.json")
       ->delimiter(',')
       ->default_str("none,linear,ntk,dynamic,yarn,dynamic-yarn")
       ->type_name("model|" + known_scalings("|") + methods);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "engine/contexts/fingerprint.h"
 #include "engine/rope_options.h"
 #include "kernels/error.h"
@@ -10,7 +12,8 @@
 
 namespace lariat {
 namespace {
-constexpr std::string_view kStale = " stale";
+constexpr std::string_view kStale = " stale", kFactor = "/factor=";
+constexpr double kMostFactor = 1e6;
 constexpr std::string_view kKinds[] = {"growing", "passkey", "perplexity", "speed", "losses"};
 
 // Key of all trials of a task at one depth.
@@ -31,8 +34,9 @@ std::optional<Kind> find_kind(std::string_view name) {
 // --- columns ---
 
 std::string Column::name() const {
-  std::string name = method.empty() ? scaling : method;
-  if (!method.empty() && scaling != "none") name += "+" + scaling;
+  const std::string scaled = factor ? fmt::format("{}{}{}", scaling, kFactor, *factor) : scaling;
+  std::string name = method.empty() ? scaled : method;
+  if (!method.empty() && scaling != "none") name += "+" + scaled;
   return stale ? name + std::string(kStale) : name;
 }
 
@@ -51,17 +55,25 @@ void Column::read(std::string_view name) {
   const bool known = is_position_method(first);
   if (known) method = first;
   scaling = known ? second : name;
+  const size_t at = scaling.find(kFactor);
+  if (at == std::string::npos) return;
+  const char *digits = scaling.data() + at + kFactor.size(), *end = scaling.data() + scaling.size();
+  double number = 0;
+  const auto read = std::from_chars(digits, end, number);
+  if (read.ec != std::errc() || read.ptr != end || !(number >= 1 && number <= kMostFactor)) return;
+  factor = number;
+  scaling.resize(at);
 }
 
 Column parse_column(std::string_view name) {
   Column column = name;
   column.scaling = plain_scaling_name(column.scaling);
   const bool own = column.scaling == "none" || column.scaling == "model";
-  if (!own && !find_rope_type(column.scaling)) {
-    throw UsageError(
-        fmt::format("`scalings` {}: unknown; use a scaling ({}, model), a position method ({}), or both as "
-                    "METHOD+SCALING",
-                    name, known_scalings(", "), known_position_methods(", ")));
+  if (own ? column.factor.has_value() : !find_rope_type(column.scaling)) {
+    throw UsageError(fmt::format(
+        "`scalings` {}: unknown; use a scaling ({}, model), also with a factor from 1 to {:.0f} as "
+        "SCALING/factor=F, a position method ({}), or both as METHOD+SCALING",
+        name, known_scalings(", "), kMostFactor, known_position_methods(", ")));
   }
   return column;
 }

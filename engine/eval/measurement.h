@@ -24,10 +24,11 @@ void sort_unique(std::vector<T>& values) {
 }
 
 // A table column: a RoPE scaling ("model": from config.json), a position method, or both, and whether cached
-// keys stay stale. Names: "yarn", "dca/chunk=6144", "dca+yarn", "dynamic-yarn stale".
+// keys stay stale. Names: "yarn", "yarn/factor=4", "dca/chunk=6144", "dca+yarn", "dynamic-yarn stale".
 struct Column {
   std::string scaling = "none";
-  std::string method{};  // syntax of parse_position_method; empty: none
+  std::optional<double> factor{};  // of the scaling; unset: as Sweep says
+  std::string method{};            // syntax of parse_position_method; empty: none
   bool stale = false;
 
   Column() = default;

@@ -15,7 +15,7 @@ GrowingValue growing_value(const Column& column, const Growing& grown) {
   value.text_tokens = grown.text_tokens.value_or(0);
   value.holds = grown.holds.value_or(0);
   if (value.text_tokens < std::ssize(value.blocks) || value.holds < 1) value.blocks.clear();
-  if (grown.factor) value.label += fmt::format(" ×{:g}", *grown.factor);
+  if (grown.factor && !column.factor) value.label += fmt::format(" ×{:g}", *grown.factor);
   for (const PositionLoss& at : grown.positions) {
     const auto n = static_cast<double>(at.tokens);
     value.positions.push_back(

@@ -128,6 +128,32 @@ TEST_F(MethodSweep, ReusesResultsIndependentOfTheLength) {
   }
 }
 
+// yarn/factor=2 is yarn at the length that gives this factor, at every length; a dynamic scale ends there.
+TEST_F(MethodSweep, AFactorBelongsToAColumn) {
+  options_.scalings = {"yarn", "yarn/factor=2", "yarn/factor=4", "dynamic-yarn", "dynamic-yarn/factor=1.5"};
+  Sweep sweep(engine_, options_);
+  EXPECT_EQ(sweep.scaling_for("yarn/factor=4", 256).factor, 4);
+  EXPECT_EQ(sweep.scaling_for("yarn", 512).factor, 2);
+  const Measurements log = run("a.jsonl");
+  const auto nll = [&](const char* column) {
+    return find_record(log, "perplexity", column, 512)["nll"].get<double>();
+  };
+  EXPECT_EQ(nll("yarn/factor=2"), nll("yarn"));
+  EXPECT_NE(nll("yarn/factor=4"), nll("yarn"));
+  EXPECT_NE(nll("dynamic-yarn/factor=1.5"), nll("dynamic-yarn"));
+  const SweepTable table = tabulate(log);
+  EXPECT_EQ(colour_of(table, "yarn"), "of-yarn");
+  EXPECT_NE(colour_of(table, "yarn/factor=2"), colour_of(table, "yarn/factor=4"));
+  EXPECT_EQ(table.growing.at("yarn/factor=4").label, "yarn/factor=4");
+  const auto rows = csv_rows(results_csv(log));
+  EXPECT_EQ(rows.at(0).at("scaling") + rows.at(0).at("factor"), "yarn2.0");
+  EXPECT_EQ(Column("dca+yarn/factor=2.5").name(), "dca+yarn/factor=2.5");
+  EXPECT_EQ(Column("dynamic-yarn/factor=3 stale").factor, 3);
+  for (const char* wrong :
+       {"yarn/factor=0.5", "yarn/factor=nan", "yarn/factor=", "none/factor=2", "yarn/fact=2"})
+    EXPECT_TRUE(names(error_of([&] { parse_column(wrong); }), std::string(wrong) + " | factor")) << wrong;
+}
+
 TEST_F(MethodSweep, TablesPicturesAndSentencesKnowTheColumns) {
   options_.scalings = {"none", "yarn", "dca+dynamic", "sinks/window=60"};
   const Measurements log = run("a.jsonl");

@@ -46,6 +46,7 @@ RopeScaling Sweep::scaling_for(const Column& column, int64_t length) const {
   const RopeType type = parse_rope_type(column.scaling);
   rope.scaling = column.scaling;
   const double stretch = static_cast<double>(length) / static_cast<double>(*rope.original_ctx);
+  if (column.factor) rope.factor = column.factor;
   if (type == RopeType::kDefault) rope.factor.reset();
   if (needs_factor(type) && !rope.factor) rope.factor = std::max(1.0, stretch);
   if (type == RopeType::kDynamic && !rope.factor) rope.factor = kDynamicFactor;

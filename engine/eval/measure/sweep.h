@@ -69,8 +69,8 @@ std::vector<int32_t> some_tokens(int64_t n, int64_t vocab);  // deterministic
 //
 // Column `none` is the unscaled model, and `model` the scaling of config.json. Static scalings (linear, ntk,
 // yarn, llama3, proportional) use factor max(1, length / L0), dynamic 2, dynamic-yarn none.
-// options.rope.factor overrides all. L0 is the same for all. A position method is configured for the longest
-// length.
+// options.rope.factor overrides all, a column's own factor that. L0 is the same for all. A position method is
+// configured for the longest length.
 //
 // All scalings share trials, texts and lengths. Logs store losses as block sums for paired differences
 // (verdict.h).

@@ -317,15 +317,17 @@ std::string heat_picture(const SweepTable& table, const Column& column) {
 }  // namespace
 
 std::string colour_of(const SweepTable& table, const Column& column) {
-  if (column.method.empty())
+  // Others of one scaling get the colours that are left.
+  const auto is_plain = [](const Column& of) { return of.method.empty() && !of.factor; };
+  if (is_plain(column))
     return "of-" + (std::ranges::count(kColoured, column.scaling) > 0 ? column.scaling : "none");
   std::vector<std::string> free(kFree.begin(), kFree.end());
-  std::vector<Column> methods;
+  std::vector<Column> others;
   for (const Column& other : table.columns) {
-    if (!other.method.empty()) methods.push_back(other.fresh());
-    if (other.method.empty()) std::erase(free, other.scaling);
+    if (!is_plain(other)) others.push_back(other.fresh());
+    if (is_plain(other)) std::erase(free, other.scaling);
   }
-  const auto at = std::ranges::find(methods, column.fresh()) - methods.begin();
+  const auto at = std::ranges::find(others, column.fresh()) - others.begin();
   return "of-" + (free.empty() ? "none" : free[static_cast<size_t>(at) % free.size()]);
 }
 
