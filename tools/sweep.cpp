@@ -35,6 +35,21 @@ struct SweepCommand {
   bool differences = false;
 };
 
+std::vector<PositionRange> ranges_of(const SweepCommand& command) {
+  constexpr size_t kMost = 8;
+  if (command.ranges.size() > kMost) throw UsageError(fmt::format("--ranges: give at most {}", kMost));
+  static const std::regex pattern("([0-9]{1,15})-([0-9]{1,15})");
+  std::vector<PositionRange> ranges;
+  for (const std::string& text : command.ranges) {
+    std::smatch ends;
+    if (!std::regex_match(text, ends, pattern) || std::stoll(ends[1]) >= std::stoll(ends[2]))
+      throw UsageError(
+          fmt::format("--ranges {}: no range of positions; write FROM-TO, such as 8192-12288", text));
+    ranges.push_back({std::stoll(ends[1]), std::stoll(ends[2])});
+  }
+  return ranges;
+}
+
 View view_of(const SweepCommand& command, const Plan& plan) {
   View view;
   if (!command.relative_to.empty()) {
@@ -49,13 +64,11 @@ View view_of(const SweepCommand& command, const Plan& plan) {
       throw UsageError(fmt::format("--relative-to {}: no such column; give one of {}", base.name(),
                                    fmt::join(names, ", ")));
   }
-  static const std::regex pattern("([0-9]{1,15})-([0-9]{1,15})");
-  for (const std::string& text : command.ranges) {
-    std::smatch ends;
-    if (!std::regex_match(text, ends, pattern) || std::stoll(ends[1]) >= std::stoll(ends[2]))
-      throw UsageError(
-          fmt::format("--ranges {}: no range of positions; write FROM-TO, such as 8192-12288", text));
-    view.ranges.push_back({std::stoll(ends[1]), std::stoll(ends[2])});
+  view.ranges = ranges_of(command);
+  for (size_t i = 0; i < view.ranges.size(); ++i) {
+    if (view.ranges[i].to > plan.lengths.back())
+      throw UsageError(fmt::format("--ranges {}: the growing context ends at {}; give positions up to there",
+                                   command.ranges[i], plan.lengths.back()));
   }
   return view;
 }
@@ -200,6 +213,7 @@ void run(SweepCommand& command, CommandFiles files) {
   warn_of_idle(command.common, command.sweep, command.method);
   SweepOptions options = command.sweep;
   options.scalings = whole_columns(options.scalings);
+  for (const auto& [from, to] : ranges_of(command)) options.ends.insert(options.ends.end(), {from, to});
   read_shard(command.shard, options);
   const int64_t shards = options.shard_count;
   std::filesystem::path file = command.files.results;

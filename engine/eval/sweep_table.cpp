@@ -114,9 +114,12 @@ std::optional<LossSum> growing_sum(const SweepTable& table, const Column& column
   const GrowingValue* value = find_cell(table.growing, column);
   if (value == nullptr) return std::nullopt;
   LossSum sum;
+  int64_t ends = range.from > 0 ? 0 : 1;  // of the range, at ends of buckets
   for (const auto& bucket : value->positions) {
+    ends += (bucket.from == range.from && range.from > 0 ? 1 : 0) + (bucket.to == range.to ? 1 : 0);
     if (bucket.from >= range.from && bucket.to <= range.to && bucket.tokens > 0) sum += bucket;
   }
+  if (ends < 2) return std::nullopt;
   if (!(sum.ppl() >= 0.5 && sum.ppl() <= kMostPerplexity)) return std::nullopt;
   return sum;
 }

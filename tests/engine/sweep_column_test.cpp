@@ -154,6 +154,17 @@ TEST_F(MethodSweep, AFactorBelongsToAColumn) {
     EXPECT_TRUE(names(error_of([&] { parse_column(wrong); }), std::string(wrong) + " | factor")) << wrong;
 }
 
+TEST_F(MethodSweep, AskedPositionsEndBuckets) {
+  options_.scalings = {"none"};
+  options_.lengths = {500};
+  options_.ends = {77, 300, 9000};
+  const Measurements log = run("a.jsonl");
+  const auto& positions = log.records.at(0).loss()->positions;
+  for (const int64_t end : {int64_t{77}, log.plan.original_ctx, int64_t{300}, int64_t{500}})
+    EXPECT_EQ(std::ranges::count(positions, end, &PositionLoss::to), 1) << end;
+  for (size_t i = 1; i < positions.size(); ++i) EXPECT_EQ(positions[i].from, positions[i - 1].to);
+}
+
 TEST_F(MethodSweep, TablesPicturesAndSentencesKnowTheColumns) {
   options_.scalings = {"none", "yarn", "dca+dynamic", "sinks/window=60"};
   const Measurements log = run("a.jsonl");

@@ -58,9 +58,9 @@ TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) 
   EXPECT_EQ(at, 640);
   const auto ranges = growing_ranges(table);
   ASSERT_EQ(ranges.size(), 2U);
-  EXPECT_EQ(ranges[0].to, 520);
+  EXPECT_EQ(ranges[0].to, 512);  // the original length
   // The scale is 1 up to the original length: no key is stale.
-  const PositionRange before{0, 480}, after = ranges[1];
+  const PositionRange before = ranges[0], after = ranges[1];
   const auto ppl = [&](const char* column, const PositionRange& range) {
     return growing_sum(table, column, range).value().ppl();
   };

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kDynamicFactor = 2.0;  // transformers' documentation and tests
 // Limits on the position buckets of a growing context; between the limits, two per original length.
-constexpr int64_t kGrowingBuckets = 16, kMostGrowingBuckets = 96;
+constexpr int64_t kGrowingBuckets = 16, kMostGrowingBuckets = 80;
 
 }  // namespace
 
@@ -205,13 +205,22 @@ bool Sweep::same_frequencies(const Unit& unit, const Column& other) const {
 PerplexityOptions Sweep::perplexity_options(const Unit& unit) const {
   const int64_t buckets = std::clamp(2 * unit.length / std::max<int64_t>(*options_.rope.original_ctx, 1),
                                      kGrowingBuckets, kMostGrowingBuckets);
-  return {.ctx = {unit.length},
-          .stride = stride_of(unit.length),
-          .step = options_.growing_step,
-          .method = unit.kind == Kind::kGrowing ? PerplexityMethod::kGrowing : options_.method,
-          .bos = bos_,
-          .buckets = static_cast<int>(buckets),
-          .interrupted = options_.interrupted};
+  PerplexityOptions options{.ctx = {unit.length},
+                            .stride = stride_of(unit.length),
+                            .step = options_.growing_step,
+                            .method = options_.method,
+                            .bos = bos_,
+                            .buckets = static_cast<int>(buckets),
+                            .interrupted = options_.interrupted};
+  if (unit.kind != Kind::kGrowing) return options;
+  options.method = PerplexityMethod::kGrowing;
+  std::vector<int64_t> ends = bucket_ends(options, 0, unit.length);
+  ends.insert(ends.end(), {*options_.rope.original_ctx, 2 * *options_.rope.original_ctx});
+  ends.insert(ends.end(), options_.ends.begin(), options_.ends.end());
+  std::erase_if(ends, [&](int64_t end) { return end < 1 || end > unit.length; });
+  sort_unique(ends);
+  options.ends = ends;
+  return options;
 }
 
 bool Sweep::run_losses(const Unit& unit, Session& session, MeasurementLog& log, const ProgressFn& progress) {

@@ -26,6 +26,7 @@ struct SweepOptions {
   PerplexityMethod method = PerplexityMethod::kSliding;
   int64_t stride = 0;                   // sliding windows; 0: see Sweep::stride_of
   int64_t growing_step = 0;             // 0: default_step()
+  std::vector<int64_t> ends{};          // positions that end a bucket of the growing context, besides L0
   std::optional<int64_t> max_tokens{};  // 0: all; unset: longest window, at least 8192
   // No passkeys, no throughput, text limited to the longest window, windows overlap by half.
   bool quick = false;
