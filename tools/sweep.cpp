@@ -336,6 +336,18 @@ void add_sweep_command(CLI::App& app) {
       ->type_name("FROM-TO,...");
   add_result_files(sub, command->files, true);
   add_common_options(sub, command->common);
+  const std::string group = sub.get_option("--rope-cache")->get_group();
+  sub.remove_option(sub.get_option("--rope-cache"));
+  sub.add_option_function<std::string>(
+         "--rope-cache",
+         [command](const std::string& text) {
+           command->sweep.stale_too = text == "both";
+           command->common.open.stale_cache = text == "stale";
+         },
+         "growing contexts of dynamic columns with re-rotated keys, stale keys or both")
+      ->check(CLI::IsMember({"consistent", "stale", "both"}))
+      ->default_str("both")
+      ->group(group);
   // check_usage() refuses these options, so the help hides them.
   for (const char* name : {"--rope-scaling", "--rope-config", "--position-method"})
     sub.get_option(name)->group("");

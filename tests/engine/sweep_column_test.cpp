@@ -154,6 +154,13 @@ TEST_F(MethodSweep, AFactorBelongsToAColumn) {
     EXPECT_TRUE(names(error_of([&] { parse_column(wrong); }), std::string(wrong) + " | factor")) << wrong;
 }
 
+TEST_F(MethodSweep, StaleColumnsAreAChoice) {
+  options_.scalings = {"none", "dynamic", "dynamic-yarn stale"};
+  options_.stale_too = false;
+  EXPECT_EQ(Sweep(engine_, options_).plan().growing.columns,
+            (std::vector<Column>{"none", "dynamic", "dynamic-yarn stale"}));
+}
+
 TEST_F(MethodSweep, AskedPositionsEndBuckets) {
   options_.scalings = {"none"};
   options_.lengths = {500};

@@ -65,7 +65,8 @@ Plan Sweep::plan() const {
   plan.growing.step = options_.growing_step;
   for (Column column : columns_) {
     plan.growing.columns.push_back(column);
-    if (session_.stale_cache || column.stale || !scaling_for(column, lengths.back()).depends_on_length())
+    if (!options_.stale_too || session_.stale_cache || column.stale ||
+        !scaling_for(column, lengths.back()).depends_on_length())
       continue;
     column.stale = true;
     if (std::ranges::count(columns_, column) == 0) plan.growing.columns.push_back(column);

@@ -22,6 +22,7 @@ struct SweepOptions {
   // Uses factor, original_ctx and theta; ignores scaling and config.
   RopeOptions rope;
   bool growing = true, perplexity = true, passkey = true, speed = true;
+  bool stale_too = true;       // growing contexts: dynamic columns also with stale keys
   std::filesystem::path text;  // for growing and perplexity; empty: skips both
   PerplexityMethod method = PerplexityMethod::kSliding;
   int64_t stride = 0;                   // sliding windows; 0: see Sweep::stride_of
