@@ -26,7 +26,16 @@ TEST_F(Verdicts, AViewHasRangesAndRatios) {
   ASSERT_TRUE(std::regex_search(ratio->wide, curve,
                                 std::regex("<title>yarn(\n[0-9.]+: [0-9.]+)+\n387.5: ([0-9.]+)")));
   EXPECT_NEAR(std::stod(curve[2]), std::exp(0.1), 0.25);
-  EXPECT_TRUE(holds(ratio->wide, "<title>none\n"));
+  // 20 times the base: the line ends at the frame, in an arrow with the value.
+  const auto line_of = [&](const std::string& column) {
+    const std::string from = ratio->wide.substr(ratio->wide.find("<title>" + column + "\n"));
+    return from.substr(0, from.find("</g>"));
+  };
+  EXPECT_FALSE(holds(line_of("yarn"), "class=\"arrow\""));
+  EXPECT_TRUE(holds(line_of("none"), "class=\"arrow\""));
+  const std::string none = line_of("none");
+  ASSERT_TRUE(std::regex_search(none, curve, std::regex("<text[^>]*>([0-9.]+)</text>")));
+  EXPECT_NEAR(std::stod(curve[1]), std::exp(3), 5);
   EXPECT_FALSE(holds(ratio->wide, "nan"));
   log_.view.ranges = {{100, 200}, {100, 390}};
   EXPECT_TRUE(names(last(), "100 | 400")) << "the ranges replace the default ones";

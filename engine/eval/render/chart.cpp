@@ -56,6 +56,31 @@ double Axis::at(double value) const {
   return logarithmic ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
 }
 
+std::vector<double> round_numbers(const Axis& axis) {
+  std::vector<double> all, ticks;
+  if (axis.logarithmic) {
+    const bool far = std::log10(axis.high / axis.low) > 3;
+    for (double e = std::floor(std::log10(axis.low)); e <= std::log10(axis.high); ++e) {
+      for (const double digit : {1.0, 2.0, 5.0}) {
+        const double tick = digit * std::pow(10.0, e);
+        if (tick >= axis.low && tick <= axis.high && (digit == 1.0 || !far)) all.push_back(tick);
+      }
+    }
+    const size_t every = all.size() <= 9 ? 1 : (all.size() + 6) / 7;
+    for (size_t i = 0; i < all.size(); i += every) ticks.push_back(all[i]);
+    if (ticks.size() >= 3) return ticks;
+    ticks.clear();
+  }
+  const double ten = std::pow(10.0, std::floor(std::log10((axis.high - axis.low) / 3)));
+  double step = 10 * ten;
+  for (const double digit : {5.0, 2.0, 1.0}) {
+    if ((axis.high - axis.low) / (digit * ten) <= 6) step = digit * ten;
+  }
+  for (double i = std::ceil(axis.low / step); i * step <= axis.high * (1 + 1e-12); ++i)
+    ticks.push_back(i * step);
+  return ticks;
+}
+
 std::string Chart::across_at(double value, std::string_view style) const {
   return svg_line(left, y(value), right, y(value), style);
 }

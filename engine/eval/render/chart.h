@@ -30,8 +30,12 @@ inline std::string svg_line(double x1, double y1, double x2, double y2, std::str
 struct Axis {
   double low = 0, high = 1;
   bool logarithmic = false;
+  bool holds(double value) const { return value >= low && value <= high; }
   double at(double value) const;  // 0 at low, 1 at high; 0.5 if low == high
 };
+
+// Tick values: 1, 2 and 5 times powers of ten on a logarithmic axis, otherwise equal steps.
+std::vector<double> round_numbers(const Axis& axis);
 
 // Plot area, in pixels from the figure's corner.
 struct Chart {

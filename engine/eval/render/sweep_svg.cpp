@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "engine/eval/render/chart.h"
 #include "engine/eval/verdict.h"
@@ -47,32 +48,6 @@ struct Curves {
   std::string up_name = "perplexity";
 };
 
-// Tick values: 1, 2 and 5 times powers of ten on a logarithmic axis, otherwise equal steps.
-std::vector<double> round_numbers(const Axis& axis) {
-  std::vector<double> all, ticks;
-  if (axis.logarithmic) {
-    const bool far = std::log10(axis.high / axis.low) > 3;
-    for (double e = std::floor(std::log10(axis.low)); e <= std::log10(axis.high); ++e) {
-      for (const double digit : {1.0, 2.0, 5.0}) {
-        const double tick = digit * std::pow(10.0, e);
-        if (tick >= axis.low && tick <= axis.high && (digit == 1.0 || !far)) all.push_back(tick);
-      }
-    }
-    const size_t every = all.size() <= 9 ? 1 : (all.size() + 6) / 7;
-    for (size_t i = 0; i < all.size(); i += every) ticks.push_back(all[i]);
-    if (ticks.size() >= 3) return ticks;
-    ticks.clear();
-  }
-  const double ten = std::pow(10.0, std::floor(std::log10((axis.high - axis.low) / 3)));
-  double step = 10 * ten;
-  for (const double digit : {5.0, 2.0, 1.0}) {
-    if ((axis.high - axis.low) / (digit * ten) <= 6) step = digit * ten;
-  }
-  for (double i = std::ceil(axis.low / step); i * step <= axis.high * (1 + 1e-12); ++i)
-    ticks.push_back(i * step);
-  return ticks;
-}
-
 std::string tick_label(double tick) { return tick >= 1e6 ? compact(tick) : fmt::format("{:.6g}", tick); }
 
 constexpr double kMostRatio = 1.4;
@@ -94,6 +69,13 @@ Axis perplexity_axis(const std::vector<Series>& series) {
   return {std::max(low - margin, 0.0), high + margin, false};
 }
 
+// Much worse columns leave the figure.
+std::vector<Series> near_one(std::vector<Series> ratios) {
+  for (Series& series : ratios)
+    std::erase_if(series.points, [](const Point& point) { return point.ppl > kMostRatio; });
+  return ratios;
+}
+
 struct Label {
   const Series* series = nullptr;
   double from_x = 0, from_y = 0, y = 0;
@@ -106,6 +88,13 @@ void spread(std::vector<Label>& labels, double top, double bottom) {
   for (Label& label : labels) top = (label.y = std::max(label.y, top)) + kLine;
   for (auto label = labels.rbegin(); label != labels.rend(); ++label)
     bottom = (label->y = std::min(label->y, bottom)) - kLine;
+}
+
+// All lengths; positions in fewer than three lengths get four equal steps.
+std::vector<int64_t> ticks_across(const SweepTable& table, const Curves& curves) {
+  const int64_t longest = table.lengths.back();
+  if (curves.across.logarithmic || table.lengths.size() > 2) return table.lengths;
+  return {longest / 4, longest / 2, longest - longest / 4, longest};
 }
 
 std::string length_ticks(const Chart& chart, const std::vector<int64_t>& lengths) {
@@ -122,12 +111,32 @@ std::string length_ticks(const Chart& chart, const std::vector<int64_t>& lengths
   return svg;
 }
 
+// The edge of the frame that a line crosses to `point`, coming from `before`: an arrow with the value there.
+// Adds the crossing to the line.
+std::string leaves(const Chart& chart, const Point* before, const Point& point, Points& line) {
+  const double edge = std::clamp(point.ppl, chart.up.low, chart.up.high);
+  double at = point.at;
+  if (before != nullptr) at -= (point.ppl - edge) / (point.ppl - before->ppl) * (point.at - before->at);
+  const double x = chart.x(at), y = chart.y(edge), back = point.ppl > edge ? 8 : -8;
+  line.emplace_back(x, y);
+  return svg_path("arrow", {{x - 4, y + back}, {x, y}, {x + 4, y + back}}) +
+         svg_text(x + 7, y + (back > 0 ? 10 : -3), "start", "series", compact(point.ppl));
+}
+
 std::string curve_of(const Chart& chart, const Series& series) {
   std::string title = xml_escaped(series.label), svg;
   Points line;
+  const Point* before = nullptr;
+  bool inside = true;
   const auto y = [&](double ppl) { return chart.y(std::clamp(ppl, chart.up.low, chart.up.high)); };
   for (const Point& point : series.points) {
     title += fmt::format("\n{:g}: {}", point.at, compact(point.ppl));
+    const bool was_inside = std::exchange(inside, chart.up.holds(point.ppl));
+    if (!inside && was_inside) {
+      svg += leaves(chart, before, point, line) + svg_path("curve", std::exchange(line, {}));
+    }
+    before = &point;
+    if (!inside) continue;
     const double x = chart.x(point.at);
     line.emplace_back(x, y(point.ppl));
     if (!series.dots) continue;
@@ -136,7 +145,7 @@ std::string curve_of(const Chart& chart, const Series& series) {
                        svg_number(y(point.ppl)));
   }
   return group(series.colour + (series.dashed ? " dashed" : ""),
-               "<title>" + title + "</title>" + svg_path("curve", line) + svg);
+               "<title>" + title + "</title>" + (line.empty() ? "" : svg_path("curve", line)) + svg);
 }
 
 // Narrow figures shorten stale columns (the colour identifies the scaling) and omit a method's settings.
@@ -144,7 +153,7 @@ std::string end_label(const Series& series, const std::string& style) {
   if (style != "narrow") return series.label;
   if (series.column.stale) return "stale";
   std::string label = series.label;
-  const size_t slash = label.find('/');
+  const size_t slash = series.column.method.empty() ? label.size() : label.find('/');
   return slash < label.size() ? label.erase(slash, label.find_first_of("+ ", slash) - slash) : label;
 }
 
@@ -170,10 +179,9 @@ std::string draw(Curves curves, const SweepTable& table, double width, double he
                  const std::string& style) {
   std::erase_if(curves.series, [](const Series& one) { return one.points.empty(); });
   if (curves.series.empty()) return "";
-  Axis up = perplexity_axis(curves.series);
-  // Shows ratios near 1: much worse columns leave the figure.
-  if (curves.up_name != "perplexity")
-    up = {std::clamp(up.low, 0.7, 0.99), std::clamp(up.high, 1.01, kMostRatio)};
+  const bool ratios = curves.up_name != "perplexity";
+  Axis up = perplexity_axis(ratios ? near_one(curves.series) : curves.series);
+  if (ratios) up = {std::min(up.low, 0.99), std::max(up.high, 1.01)};
   const auto ticks = round_numbers(up);
   size_t longest = 12;
   double left = 20;
@@ -187,7 +195,8 @@ std::string draw(Curves curves, const SweepTable& table, double width, double he
   chart.right -= 12;
   std::string svg;
   for (const double tick : ticks) svg += frame.tick_up(tick, tick_label(tick));
-  svg += length_ticks(chart, table.lengths) + svg_line(left, chart.bottom, right, chart.bottom, "axis") +
+  svg += length_ticks(chart, ticks_across(table, curves)) +
+         svg_line(left, chart.bottom, right, chart.bottom, "axis") +
          svg_text((left + right) / 2, chart.bottom + 39, "middle", "name", curves.across_name) +
          svg_text(left - 8, chart.top - 12, "start", "name",
                   xml_escaped(curves.up_name) + (chart.up.logarithmic ? " (log scale)" : ""));
@@ -258,7 +267,7 @@ Curves ratio_curves(const SweepTable& table, bool growing) {
   const Column& base = *table.view.relative_to;
   Curves curves = growing ? growing_curves(table) : length_curves(table);
   curves.name += ", as a ratio to " + base.name();
-  curves.up_name = "ratio to " + base.name();
+  curves.up_name = "ratio to " + base.name() + ", bars: 99 % intervals";
   const std::vector<Difference> found = growing ? bucket_differences(table, base) : differences(table);
   for (Series& series : curves.series) {
     series.dots = true;
@@ -272,7 +281,7 @@ Curves ratio_curves(const SweepTable& table, bool growing) {
       const double at =
           range ? static_cast<double>(range->from + range->to) / 2 : static_cast<double>(length);
       const double ratio = std::exp(turned ? -gap.value : gap.value);
-      series.points.push_back({at, ratio, ratio < kMostRatio ? (high - low) / 2 : 0});
+      series.points.push_back({at, ratio, (high - low) / 2});
     }
   }
   return curves;
@@ -358,7 +367,8 @@ text { font: 12.5px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans",
 .tick, .name { fill: #5d646d; } .series { font-weight: 600; stroke: none; } .grid { stroke: #ecebe7; }
 .axis, .origin { stroke: #5d646d; } .origin { stroke-dasharray: 2 4; } .curve, .leader { fill: none; }
 .curve { stroke-width: 2.25; stroke-linejoin: round; stroke-linecap: round; } .leader { opacity: .45; }
-.dashed .curve { stroke-dasharray: 7 5; } .error { stroke-width: 1.25; opacity: .7; }
+.arrow { fill: none; stroke-width: 2.25; } .dashed .curve { stroke-dasharray: 7 5; }
+.error { stroke-width: 1.25; opacity: .7; }
 .cell { fill: #f0efeb; } .heat { fill: #0f766e; } .on { fill: #ffffff; font-weight: 600; }
 .of-none { stroke: #6b7280; fill: #6b7280; } .of-linear { stroke: #b45309; fill: #b45309; }
 .of-ntk { stroke: #7c3aed; fill: #7c3aed; } .of-dynamic { stroke: #be185d; fill: #be185d; }
