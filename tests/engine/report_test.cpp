@@ -315,6 +315,23 @@ TEST(ReportPage, NamesAreEscaped) {
   EXPECT_EQ(count_of(main, "class=\"of-none"), count_of(main, "class=\"of-"));
 }
 
+TEST(ReportPage, MissingCellsAreNamedByTask) {
+  Measurements log = empty_log({"none"}, {256, 512});
+  log.plan.perplexity.measured = log.plan.speed.measured = log.plan.growing.measured = false;
+  log.plan.passkey.depths = {0, 1};
+  log.plan.passkey.tasks = {NeedleTask::kPasskey, NeedleTask::kMultikey};
+  const auto add = [&](int64_t length, double depth, const char* task) {
+    add_record(log, "passkey", "none", length,
+               {{"depth", depth}, {"trials", 1}, {"correct", 1}, {"task", task}});
+  };
+  for (const double depth : {0.0, 1.0}) add(256, depth, "passkey"), add(256, depth, "multikey");
+  for (const double depth : {0.0, 1.0}) add(512, depth, "passkey");
+  add(512, 0, "multikey");
+  const std::string main = main_of(log);
+  EXPECT_TRUE(holds(main, "512 (multikey)"));
+  EXPECT_FALSE(holds(main, "passkey at 256"));
+}
+
 TEST(SweepTables, ValuesBeyondAnyAxisAreOmitted) {
   for (const double ppl : {1.5e308, 0.0, -1.0, 1e-300}) {
     Measurements log = swept({"none"}, {100, 200}, 1);

@@ -149,6 +149,17 @@ class Page {
                 "class=\"verdict\"");
   }
 
+  std::vector<std::string> tasks_missing(int64_t length) const {
+    std::vector<std::string> names;
+    for (const NeedleTask task : plan_.passkey.tasks) {
+      const auto is_missing = [&](double depth) {
+        return find_cell(table_.passkey, {Column(name_of(task)), length, depth}) == nullptr;
+      };
+      if (std::ranges::any_of(plan_.passkey.depths, is_missing)) names.emplace_back(name_of(task));
+    }
+    return names;
+  }
+
   // "passkey at 640; perplexity at 512 (linear and ntk)"
   std::string missing() const {
     std::vector<std::string> gaps;
@@ -158,8 +169,12 @@ class Page {
       const auto first = unit;
       for (; unit != units.end() && unit->kind == first->kind && unit->length == first->length; ++unit)
         names.push_back(unit->column.name());
-      const auto& columns = first->kind == Kind::kGrowing ? plan_.growing.columns : plan_.columns;
-      const std::string some = names.size() < columns.size() ? " (" + joined(names) + ")" : "";
+      size_t all = (first->kind == Kind::kGrowing ? plan_.growing.columns : plan_.columns).size();
+      if (first->kind == Kind::kPasskey && !plan_.passkey.tasks.empty()) {
+        names = tasks_missing(first->length);
+        all = plan_.passkey.tasks.size();
+      }
+      const std::string some = names.size() < all ? " (" + joined(names) + ")" : "";
       gaps.push_back(fmt::format("{} at {}{}", name_of(first->kind), first->length, some));
     }
     return fmt::format("{}", fmt::join(gaps, "; "));
