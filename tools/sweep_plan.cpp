@@ -46,19 +46,17 @@ void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, con
   say(fmt::format("about {} ({})", duration(total(kinds)), parts));
   if (total(kinds) < kLong || !log.records.empty()) return;
   std::vector<std::string> ways;
+  const auto add = [&](const SweepOptions& options, const std::string& name, const std::string& note) {
+    const std::string time = other(engine, options, sweep, log);
+    if (time != duration(total(kinds))) ways.push_back(fmt::format("{}, about {}{}", name, time, note));
+  };
   SweepOptions less = asked;
   less.quick = true;
-  if (!asked.quick) {
-    ways.push_back(fmt::format(
-        "--quick, about {}: no passkeys, no throughput, one context of text, windows overlap by half",
-        other(engine, less, sweep, log)));
-  }
+  if (!asked.quick)
+    add(less, "--quick", ": no passkeys, no throughput, one context of text, windows overlap by half");
   less = asked;
   less.lengths.assign(lengths.begin(), lengths.end() - 1);
-  if (!less.lengths.empty()) {
-    ways.push_back(
-        fmt::format("without the length {}, about {}", lengths.back(), other(engine, less, sweep, log)));
-  }
+  if (!less.lengths.empty()) add(less, fmt::format("without the length {}", lengths.back()), "");
   if (!ways.empty()) say(fmt::format("cheaper: {}", fmt::join(ways, "; ")));
 }
 
