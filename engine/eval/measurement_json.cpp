@@ -8,8 +8,9 @@
 #include "models/io/json_fields.h"
 
 namespace lariat {
-
+namespace {
 using Json = nlohmann::ordered_json;
+}
 
 void to_json(Json& json, const Column& column) { json = column.name(); }
 void from_json(const Json& json, Column& column) { column = json.get<std::string>(); }
