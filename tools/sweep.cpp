@@ -36,7 +36,7 @@ struct SweepCommand {
 };
 
 std::vector<PositionRange> ranges_of(const SweepCommand& command) {
-  constexpr size_t kMost = 8;
+  constexpr size_t kMost = 8;  // their ends still fit a log's list of buckets
   if (command.ranges.size() > kMost) throw UsageError(fmt::format("--ranges: give at most {}", kMost));
   static const std::regex pattern("([0-9]{1,15})-([0-9]{1,15})");
   std::vector<PositionRange> ranges;

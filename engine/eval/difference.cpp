@@ -170,8 +170,7 @@ std::vector<Difference> growing_differences(const SweepTable& table, const Posit
 
 std::vector<Difference> differences(const SweepTable& table) {
   std::vector<Difference> all = all_pairs(table);
-  const double most_p = largest_shown_p(table);
-  for (Difference& difference : all) difference.shown = difference.gap.p <= most_p;
+  for (Difference& difference : all) difference.shown = difference.gap.p <= table.shown_p;
   return all;
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/eval/difference.h"
+
 namespace lariat {
 namespace {
 
@@ -84,6 +86,7 @@ SweepTable tabulate(const Measurements& log) {
                            speed->cache_bytes};
     }
   }
+  table.shown_p = largest_shown_p(table);
   return table;
 }
 

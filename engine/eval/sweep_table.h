@@ -48,6 +48,7 @@ struct SweepTable {
   std::vector<Column> growing_columns{};  // columns plus their stale variants
   std::map<Column, GrowingValue> growing{};
   View view{};
+  double shown_p = 0;  // largest_shown_p (difference.h)
 
   // Sum over all depths; unset: not measured.
   std::optional<RetrievalValue> retrieval(const Column& column, int64_t length) const;

@@ -44,7 +44,7 @@ struct Ranked {
   Gap ahead{};
   Standing standing{};
 
-  // most_p: largest_shown_p of the table.
+  // most_p: SweepTable::shown_p.
   Ranked(std::vector<Value> columns, const std::vector<Column>& order, double most_p)
       : all(std::move(columns)) {
     std::ranges::stable_sort(all, {}, &Value::value);
@@ -165,7 +165,6 @@ std::string overall_sentence(const SweepTable& table) {
 
 std::string stale_sentence(const SweepTable& table, const PositionRange& range) {
   std::vector<std::string> parts;
-  const double most_p = largest_shown_p(table);
   for (const Column& column : table.growing_columns) {
     if (!column.stale) continue;
     const auto stale = growing_column(table, column, range),
@@ -173,7 +172,7 @@ std::string stale_sentence(const SweepTable& table, const PositionRange& range) 
     if (!stale || !fresh) continue;
     const Gap found = gap(*fresh, *stale);
     parts.push_back(fmt::format("under {} {}", column.fresh().name(),
-                                found.p <= most_p ? more(found) : "no difference is shown"));
+                                found.p <= table.shown_p ? more(found) : "no difference is shown"));
   }
   if (parts.empty()) return "";
   return fmt::format("Perplexity with stale keys from position {} on, relative to re-rotated keys: {}.",
@@ -184,11 +183,11 @@ std::string stale_sentence(const SweepTable& table, const PositionRange& range) 
 
 Standing by_perplexity(const SweepTable& table, int64_t length) {
   return stand(fmt::format("At {} tokens", length), perplexity_columns(table, length), table.columns,
-               largest_shown_p(table));
+               table.shown_p);
 }
 
 Standing by_retrieval(const SweepTable& table, int64_t length) {
-  Ranked ranked(share_columns(table, length), table.columns, largest_shown_p(table));
+  Ranked ranked(share_columns(table, length), table.columns, table.shown_p);
   if (ranked.all.empty()) return ranked.standing;
   const double most = ranked.all.front().share(), fewest = ranked.all.back().share();
   const std::string where = fmt::format("At {} tokens", length), things = needles_noun(table.task);
@@ -214,7 +213,7 @@ Standing by_growing(const SweepTable& table, const PositionRange& range) {
   const std::string where =
       range.from == 0 ? fmt::format("Before position {} of a growing context", range.to)
                       : fmt::format("From position {} to {} of a growing context", range.from, range.to);
-  return stand(where, growing_columns(table, range), table.growing_columns, largest_shown_p(table));
+  return stand(where, growing_columns(table, range), table.growing_columns, table.shown_p);
 }
 
 std::vector<std::string> conclusions(const SweepTable& table) {

@@ -26,6 +26,7 @@ TEST_F(Verdicts, AViewHasRangesAndRatios) {
   ASSERT_TRUE(std::regex_search(ratio->wide, curve,
                                 std::regex("<title>yarn(\n[0-9.]+: [0-9.]+)+\n387.5: ([0-9.]+)")));
   EXPECT_NEAR(std::stod(curve[2]), std::exp(0.1), 0.25);
+  EXPECT_TRUE(holds(ratio->wide, "<title>none\n"));
   // 20 times the base: the line ends at the frame, in an arrow with the value.
   const auto line_of = [&](const std::string& column) {
     const std::string from = ratio->wide.substr(ratio->wide.find("<title>" + column + "\n"));
@@ -88,7 +89,10 @@ TEST_F(Verdicts, BlocksOfAGrowingContextCountWithinTheRange) {
       table.growing[column] = {column.name(), {bucket}, std::vector<double>(kBlocks, 20), kText, kHolds};
     }
     auto& blocks = table.growing["none"].blocks;
-    const auto shown = [&] { return !by_growing(table, range).best.empty(); };
+    const auto shown = [&] {
+      table.shown_p = largest_shown_p(table);
+      return !by_growing(table, range).best.empty();
+    };
     for (int64_t i = 0; i < kBlocks; ++i) {
       const int64_t first = kText * i / kBlocks, last = kText * (i + 1) / kBlocks - 1;
       bool counts = first / kHolds == last / kHolds;
