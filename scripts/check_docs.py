@@ -7,6 +7,7 @@
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import check_words
@@ -80,6 +81,10 @@ def main():
         failed = failed or count > limit
     if marks != 1 or wanted != readme:
         print("README.md: the table between the speed marks is not docs/performance.md's; run scripts/check_docs.py --fix")
+        failed = True
+    example = (ROOT / "examples" / "error_bars.py").read_text(encoding="utf-8")
+    if not any(textwrap.indent(example, " " * 6) in page for page in docs):
+        print("docs/measuring.md: its Python differs from examples/error_bars.py; copy that file")
         failed = True
     sys.exit("check_docs: beyond a limit; cut what another page says" if failed else 0)
 

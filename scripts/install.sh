@@ -11,7 +11,7 @@ packages=(
   libgtest-dev libbenchmark-dev          # tests and kernel benchmarks
 )
 [ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang clang-19 libclang-rt-dev ccache python3 gcovr libopenmpi-dev openmpi-bin procps
-  pyflakes3 shellcheck)
+  pyflakes3 python3-pandas python3-matplotlib shellcheck)
 
 missing=()
 for package in "${packages[@]}"; do

@@ -213,7 +213,7 @@ def check_reading(copy):
 
 
 def check_docs(copy):
-    copy_of(copy, "scripts", "README.md", "docs/*.md", "docs/*/*.md", "kernels/*.h")
+    copy_of(copy, "scripts", "README.md", "docs/*.md", "docs/*/*.md", "kernels/*.h", "examples/*.py")
     beyond, table = "check_docs: beyond a limit", "README.md: the table between the speed marks"
     check_each(["scripts/check_docs.py"], copy, [
         ("README.md", "\n" * 99, "lines of README: 209, limit", beyond),
@@ -222,6 +222,7 @@ def check_docs(copy):
         ("kernels/new.h", "// a b c\n" * 90_000, "words of comments and messages: ", beyond),
         ("README.md", lambda text: text.replace("<!-- speed -->", ""), table),
         ("docs/performance.md", lambda text: text.replace("| 14.6 (", "| 15.6 ("), table),
+        ("examples/error_bars.py", "import new\n", "docs/measuring.md: "),
     ])  # fmt: skip
 
 

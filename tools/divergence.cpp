@@ -7,10 +7,16 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/contexts/fingerprint.h"
 #include "engine/eval/measure/divergence.h"
+#include "engine/eval/measure/measure.h"
+#include "engine/eval/measure/run_log.h"
 #include "engine/eval/measure/windows.h"
+#include "engine/eval/render/results_csv.h"
 #include "engine/eval/render/tables.h"
 #include "kernels/counted.h"
+#include "models/io/atomic_file.h"
+#include "models/positions/position_method.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
 #include "tools/perplexity.h"
@@ -19,7 +25,10 @@ namespace lariat {
 namespace {
 
 bool same_but_for_rope(const CommonOptions& a, const CommonOptions& b) {
-  return std::tie(a.quantize, a.dtype, a.kv_dtype) == std::tie(b.quantize, b.dtype, b.kv_dtype);
+  const auto what = [](const CommonOptions& of) {
+    return std::tie(of.quantize, of.dtype, of.kv_dtype, of.open.activations, of.open.position_method);
+  };
+  return what(a) == what(b);
 }
 
 // --against-quantize or --against-dtype sets the whole weight format.
@@ -41,16 +50,18 @@ CommonOptions options_of_reference(const CommonOptions& first, const AgainstOpti
     }
   }
   if (!against.kv_dtype.empty()) options.kv_dtype = against.kv_dtype;
-  if (against.rope_scaling) {
+  if (against.rope_scaling || against.rope_config) {
     options.open.rope.scaling = against.rope_scaling;
+    options.open.rope.config = against.rope_config;
     options.open.rope.factor.reset();
-    options.open.rope.config.reset();
   }
   if (against.rope_factor) options.open.rope.factor = against.rope_factor;
+  if (against.activations) options.open.activations = *against.activations;
+  if (against.position_method) options.open.position_method = *against.position_method;
   if (!against.rope_cache.empty()) options.open.stale_cache = against.rope_cache == "stale";
   const auto what = [](const CommonOptions& of) {
-    return std::tie(of.quantize, of.dtype, of.kv_dtype, of.open.rope.scaling, of.open.rope.factor,
-                    of.open.rope.config, of.open.stale_cache);
+    return std::tie(of.quantize, of.dtype, of.kv_dtype, of.open.activations, of.open.position_method,
+                    of.open.rope.scaling, of.open.rope.factor, of.open.rope.config, of.open.stale_cache);
   };
   std::error_code ec;
   if (what(options) == what(first) && std::filesystem::equivalent(options.model, first.model, ec)) {
@@ -84,52 +95,62 @@ void check_same_ids(const TokenSource& source, const Tokenizer& tokenizer, const
   }
 }
 
-// Adds each error as "key_stderr".
-void add_figures(nlohmann::ordered_json& json, const std::vector<DivergenceFigure>& of) {
-  for (const DivergenceFigure& figure : of) {
-    json[figure.key] = figure.value;  // NaN becomes null
-    if (figure.error) json[std::string(figure.key) + "_stderr"] = *figure.error;
-  }
-}
+// In the table; scale 100: %.
+struct Shown {
+  const char* label;
+  double scale = 1;
+};
+constexpr Shown kShown[] = {{"perplexity"},
+                            {"perplexity of --against"},
+                            {"perplexity ratio"},
+                            {"KL divergence in nats, mean"},
+                            {"  99th percentile"},
+                            {"  largest"},
+                            {"difference of p(token) in %, mean", 100},
+                            {"  root mean square", 100},
+                            {"  largest", 100},
+                            {"same top token, %", 100}};
+static_assert(std::size(kShown) == std::size(kFigures));
 
-nlohmann::ordered_json to_json(const DivergenceResult& result, const PerplexityCommand& command,
-                               const PerplexityOptions& options) {
-  nlohmann::ordered_json json = {{"ctx", result.ctx},
-                                 {"window_method", command.method},
-                                 {"tokens", result.tokens.size()},
-                                 {"complete", result.complete}};
-  add_figures(json, figures(result));
-  if (command.method != "growing") return json;
-  for (int64_t from = 0; const int64_t to : bucket_ends(options, 0, result.ctx)) {
-    json["positions"].push_back({{"from", from}, {"to", to}});
-    add_figures(json["positions"].back(), figures(result, std::exchange(from, to), to));
-  }
+nlohmann::ordered_json to_json(const Record& record, const std::string& method, bool complete) {
+  nlohmann::ordered_json all = to_json(record), json = {{"ctx", record.length},
+                                                        {"window_method", method},
+                                                        {"tokens", all["tokens"]},
+                                                        {"complete", complete}};
+  for (const char* other : {"kind", "scaling", "length", "from", "to", "rope_factor"}) all.erase(other);
+  json.update(all);
   return json;
 }
 
-void print(const DivergenceResult& result, const std::string& method, const PerplexityOptions& options) {
+void print(const Record& record, const std::string& method) {
+  const auto& all = std::get<Divergence>(record.value);
   std::vector<std::vector<std::string>> rows;
-  for (const DivergenceFigure& figure : figures(result)) {
-    rows.push_back({figure.label, fixed(figure.scale * figure.value, 6),
-                    margin(figure.scale * figure.error.value_or(NAN), 6)});
+  for (size_t i = 0; i < std::size(kShown); ++i) {
+    const auto& [label, scale] = kShown[i];
+    const auto& [value, error] = all.all[i];
+    rows.push_back({label, fixed(scale * value, 6), margin(scale * error.value_or(NAN), 6)});
   }
   std::cout << fmt::format("{} of {}, {}\n", method == "growing" ? "growing context" : method + " windows",
-                           result.ctx, counted(result.tokens.size(), "token"))
+                           record.length, counted(all.tokens, "token"))
             << aligned_table(rows);
-  if (method != "growing") return;
+  if (all.positions.empty()) return;
   rows = {{"positions", "perplexity", "of --against", "their ratio", "", "KL"}};
-  for (int64_t from = 0; const int64_t to : bucket_ends(options, 0, result.ctx)) {
-    const std::string positions = fmt::format("{} - {}", from, to - 1);
-    const auto all = figures(result, std::exchange(from, to), to);
-    const auto of = [&](std::string_view key) {
-      return *std::ranges::find(all, key, &DivergenceFigure::key);
-    };
-    if (std::isnan(of("ppl").value)) continue;  // not reached
-    const DivergenceFigure ratio = of("ppl_ratio");
-    rows.push_back({positions, fixed(of("ppl").value, 4), fixed(of("against_ppl").value, 4),
-                    fixed(ratio.value, 4), margin(ratio.error.value_or(NAN), 4), fixed(of("kl").value, 6)});
+  for (const DivergenceFigures& part : all.positions) {
+    if (part.tokens == 0) continue;  // not reached
+    const Figure& ratio = part.at("ppl_ratio");
+    rows.push_back({fmt::format("{} - {}", part.from, part.to - 1), fixed(part.at("ppl").value, 4),
+                    fixed(part.at("against_ppl").value, 4), fixed(ratio.value, 4),
+                    margin(ratio.error.value_or(NAN), 4), fixed(part.at("kl").value, 6)});
   }
   std::cout << "\n" << aligned_table(rows);
+}
+
+Plan plan_of(const PerplexityCommand& command, const Engine& engine, const Engine& reference,
+             const PerplexityOptions& options, std::optional<std::string> fingerprint) {
+  Plan plan = plan_of(command, engine, options, std::move(fingerprint));
+  const Plan other = plan_of(reference, reference.session_options, options.ctx);
+  plan.against = Plan::Against{other.model, other.columns.front(), other.options};
+  return plan;
 }
 
 }  // namespace
@@ -140,7 +161,7 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
                         .add_option("--against", against.reference,
                                     "reference model to compare with; same: the model itself")
                         ->type_name("DIR|same");
-  for (const char* name : {"--load-cache", "--save-cache", "--losses", "--csv", "--results"})
+  for (const char* name : {"--load-cache", "--save-cache", "--losses"})
     reference->excludes(command.get_option(name));
   const auto add = [&](const char* name, auto& value, const char* description) {
     return command.add_option(name, value, description)
@@ -154,6 +175,10 @@ void add_against_options(CLI::App& command, AgainstOptions& against) {
       ->needs(reference);
   add("--against-rope-scaling", against.rope_scaling, "its --rope-scaling")->type_name(known_scalings("|"));
   add("--against-rope-factor", against.rope_factor, "its --rope-factor")->type_name("F");
+  add("--against-rope-config", against.rope_config, "its --rope-config")->type_name("FILE");
+  add("--against-position-method", against.position_method, "its --position-method")
+      ->type_name(known_position_methods("|"));
+  add("--against-activations", against.activations, "its --activations")->check(CLI::IsMember({8, 16}));
   add("--against-rope-cache", against.rope_cache, "its --rope-cache")
       ->check(CLI::IsMember({"consistent", "stale"}));
   begin_group(command, kMainOptions);
@@ -174,29 +199,41 @@ void run_divergence(const PerplexityCommand& command) {
   PerplexityOptions options = options_of(command, runtime, source);
   const std::array<Session*, 2> both = {&session, &reference};
   check_windows(both, source, options);
-  const std::vector<int64_t> lengths = options.ctx;
+  auto log = open_run_log(
+      command.files,
+      [&] { return plan_of(command, runtime, other_runtime, options, file_fingerprint(command.file)); },
+      command.common.quiet);
+  Measurements records{plan_of(command, runtime, other_runtime, options, std::nullopt)};
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  DivergenceResult result;
-  for (const int64_t ctx : lengths) {
-    {
-      Meter meter("divergence", command.common.quiet);
-      const auto show = [&](int64_t position) {
-        meter.show(static_cast<double>(position) / static_cast<double>(source.size()),
-                   fmt::format("{}  ", ctx));
-      };
-      options.ctx = {ctx};
-      result = measure_divergence(session, reference, source, options, command.common.open.threads, show);
-    }
-    all.push_back(to_json(result, command, options));
-    if (!command.files.json) print(result, command.method, options);
-    std::cout << std::flush;
-    if (!result.complete) break;
-  }
-  options.ctx = lengths;
+  const Measurement what{.kind = Kind::kDivergence,
+                         .column = column_of(runtime.session_options),
+                         .lengths = options.ctx,
+                         .text = &source,
+                         .losses = options,
+                         .reference = &reference,
+                         .threads = command.common.open.threads,
+                         .log = log ? &*log : nullptr};
+  std::optional<Meter> meter;
+  const bool complete = measure(
+      session, what,
+      [&](const Measured& measured) {
+        meter.reset();
+        records.records.push_back(measured.record);
+        all.push_back(to_json(measured.record, command.method, measured.complete));
+        if (!command.files.json) print(measured.record, command.method);
+        std::cout << std::flush;
+      },
+      [&](double share, const std::string& note) {
+        if (!meter) meter.emplace("divergence", command.common.quiet);
+        meter->show(share, note);
+      });
+  meter.reset();
+  if (!command.files.csv.empty())
+    write_file_atomically(command.files.csv, results_csv(records, tabulate(records)));
   // Runs that differ only in scaling are then identical.
   const bool identical = same_frequencies(session, reference, options);
   if (command.files.json) {
-    nlohmann::ordered_json json = lengths.size() == 1 ? all[0] : nlohmann::ordered_json::object();
+    nlohmann::ordered_json json = options.ctx.size() == 1 ? all[0] : nlohmann::ordered_json::object();
     json.update({{"model", to_json(command.common.model, session)},
                  {"against", to_json(other.model, reference)},
                  {"identical_frequencies", identical},
@@ -206,9 +243,11 @@ void run_divergence(const PerplexityCommand& command) {
     std::cout << "identical frequencies at these lengths\n";
   }
   std::cout << std::flush;
-  if (!result.complete)
-    throw Error(fmt::format("interrupted; the results cover the first {} scored",
-                            counted(result.tokens.size(), "token")));
+  if (!complete) {
+    throw Error(fmt::format("interrupted; the results cover the first {} scored{}",
+                            counted(std::get<Divergence>(records.records.back().value).tokens, "token"),
+                            log ? ", and --resume continues" : ""));
+  }
 }
 
 }  // namespace lariat

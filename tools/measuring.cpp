@@ -16,7 +16,7 @@
 namespace lariat {
 
 void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride,
-                            std::optional<int64_t>& max_tokens, const std::string& most, bool growing) {
+                            std::optional<int64_t>& max_tokens, const PerplexityHelp& help, bool growing) {
   std::vector<std::string> methods = {"sliding", "chunks"};
   std::string meaning = "overlapping windows, disjoint chunks";
   if (growing) {
@@ -26,9 +26,11 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
   }
   command.add_option("--method", method, meaning)->check(CLI::IsMember(methods));
   command.add_option("--stride", stride, "tokens between sliding windows")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command.add_option("--max-tokens", max_tokens, "use the first N tokens; " + most)
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 60));
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->default_str(help.stride);
+  command.add_option("--max-tokens", max_tokens, "use the first N tokens; " + help.tokens)
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 60))
+      ->default_str(help.most);
 }
 
 CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<std::string>& tasks,
@@ -72,11 +74,12 @@ void check_result_files(const ResultFiles& files) {
     throw Error(files.svg.string() + ": not a folder; name a folder, as --svg writes several figures");
 }
 
-void publish(const ResultFiles& files, const Measurements& log, const nlohmann::ordered_json& json,
-             const std::string& text, const nlohmann::ordered_json& more) {
-  if (!files.report.empty()) write_file_atomically(files.report, report_page(log, more));
-  if (!files.csv.empty()) write_file_atomically(files.csv, results_csv(log));
-  if (!files.svg.empty()) write_pictures(log, files.svg);
+void publish(const ResultFiles& files, const Measurements& log, const SweepTable& table,
+             const nlohmann::ordered_json& json, const std::string& text,
+             const nlohmann::ordered_json& more) {
+  if (!files.report.empty()) write_file_atomically(files.report, report_page(log, table, more));
+  if (!files.csv.empty()) write_file_atomically(files.csv, results_csv(log, table));
+  if (!files.svg.empty()) write_pictures(table, files.svg);
   if (files.json) return print_json(json);
   std::cout << text << std::flush;
 }

@@ -12,10 +12,12 @@
 
 namespace lariat {
 
-// most: help on --max-tokens; growing: allows that method.
+struct PerplexityHelp {
+  std::string stride, most, tokens;  // defaults of --stride and --max-tokens; note on the latter
+};
+// growing: allows growing contexts and anchored windows.
 void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride,
-                            std::optional<int64_t>& max_tokens, const std::string& most,
-                            bool growing = false);
+                            std::optional<int64_t>& max_tokens, const PerplexityHelp& help, bool growing);
 // Returns --task.
 CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<std::string>& tasks,
                                  std::string& haystack);
@@ -27,9 +29,10 @@ struct ResultFiles {
 void add_result_files(CLI::App& command, ResultFiles& files, bool pictures);
 // Throws Error, before any measurement, if --svg is an existing file.
 void check_result_files(const ResultFiles& files);
-// The report embeds sweep_json(log), updated with `more`.
-void publish(const ResultFiles& files, const Measurements& log, const nlohmann::ordered_json& json,
-             const std::string& text, const nlohmann::ordered_json& more = nlohmann::ordered_json::object());
+// table: tabulate(log). The report embeds sweep_json(log, table), updated with `more`.
+void publish(const ResultFiles& files, const Measurements& log, const SweepTable& table,
+             const nlohmann::ordered_json& json, const std::string& text,
+             const nlohmann::ordered_json& more = nlohmann::ordered_json::object());
 // --results and --resume; unset: no log.
 void add_run_log(CLI::App& command, ResultFiles& files);
 std::optional<MeasurementLog> open_run_log(const ResultFiles& files, const std::function<Plan()>& plan,
@@ -39,7 +42,6 @@ void set_aside(const std::filesystem::path& log, bool quiet);
 // Warns if prompts of `length` tokens exceed the haystack.
 void warn_of_short_hay(const PasskeyOptions& options, const TextCodec& codec, int64_t length, bool quiet);
 
-// Prints a sweep's plan and estimated duration; measures only the model's pace.
-void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, const Measurements& log);
+void say_plan(const Schedule& schedule, const SweepOptions& asked, const Pace& pace, const Measurements& log);
 
 }  // namespace lariat

@@ -103,15 +103,12 @@ void add_model_option(CLI::App& command, CommonOptions& options, bool required) 
   if (required) option->required();
 }
 
-void add_common_options(CLI::App& command, CommonOptions& options) {
+void add_common_options(CLI::App& command, CommonOptions& options, const CommonParts& parts) {
   options.command = &command;
   begin_group(command, kRopeOptions);
-  add_rope_options(command, options.open);
-  command
-      .add_option("--position-method", options.open.position_method,
-                  "position method for long contexts, as in dca/chunk=6144/window=2048")
-      ->type_name(known_position_methods("|"))
-      ->default_str("the model's own");
+  add_rope_options(command, options.open, parts.one_scaling);
+  auto* method = add_position_option(command, options.open);
+  if (!parts.one_scaling) method->group("");
   begin_group(command, kMemoryOptions);
   command.add_option("--device", options.open.device, "device; auto: a GPU if available")
       ->type_name(kDevices)
@@ -132,8 +129,10 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
       ->default_str(std::to_string(options.open.activations));
   add_kv_dtype_option(command, "--kv-dtype", options.kv_dtype,
                       "KV cache dtype, q8 for values only; auto: f16 keys");
-  command.add_option("-c,--ctx", options.open.max_ctx, "maximum sequence length; 0: no limit")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  if (parts.ctx) {
+    command.add_option("-c,--ctx", options.open.max_ctx, "maximum sequence length; 0: no limit")
+        ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  }
   command
       .add_option("--prefill-chunk", options.open.prefill_chunk,
                   "prompt tokens per forward pass; 0: all at once")
@@ -143,6 +142,14 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   begin_group(command, kOutputOptions);
   command.add_flag("--quiet", options.quiet, "print only errors to stderr");
   begin_group(command, kMainOptions);
+}
+
+CLI::Option* add_position_option(CLI::App& command, OpenOptions& options) {
+  return command
+      .add_option("--position-method", options.position_method,
+                  "position method for long contexts, as in dca/chunk=6144/window=2048")
+      ->type_name(known_position_methods("|"))
+      ->default_str("the model's own");
 }
 
 CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options) {
@@ -166,25 +173,29 @@ CLI::Option* add_template_var_option(CLI::App& command, CommonOptions& options) 
       ->expected(1);
 }
 
-void add_rope_options(CLI::App& command, OpenOptions& options) {
+void add_rope_options(CLI::App& command, OpenOptions& options, bool one_scaling) {
   const auto add = [&](const char* name, auto& value, const std::string& type,
                        const std::string& description) {
     return command.add_option(name, value, description)->type_name(type);
   };
-  add("--rope-scaling", options.rope.scaling, known_scalings("|"), "RoPE scaling method")
-      ->default_str("the model's own");
+  auto* scaling = add("--rope-scaling", options.rope.scaling, known_scalings("|"), "RoPE scaling method")
+                      ->default_str("the model's own");
   add("--rope-factor", options.rope.factor, "F",
       "scaling factor of the original context; dynamic-yarn: maximum");
   add("--rope-original-ctx", options.rope.original_ctx, "N", "context length the model was trained with");
   add("--rope-theta", options.rope.theta, "F", "base of the frequencies");
-  add("--rope-config", options.rope.config, "FILE",
-      "JSON file with a rope_scaling or rope_parameters object");
+  auto* config = add("--rope-config", options.rope.config, "FILE",
+                     "JSON file with a rope_scaling or rope_parameters object");
   command
       .add_option_function<std::string>(
           "--rope-steps", [&options](const std::string& text) { options.rope_steps = parse_steps(text); },
           "steps per octave in which a dynamic scale moves")
       ->type_name("N|exact")
       ->default_str(options.rope_steps == 0 ? "exact" : std::to_string(options.rope_steps));
+  if (!one_scaling) {
+    for (CLI::Option* option : {scaling, config}) option->group("");
+    return;
+  }
   command
       .add_option_function<std::string>(
           "--rope-cache", [&options](const std::string& text) { options.stale_cache = text == "stale"; },

@@ -29,10 +29,15 @@ struct CommonOptions {
 };
 
 void add_model_option(CLI::App& command, CommonOptions& options, bool required = true);
+struct CommonParts {
+  bool one_scaling = true;  // false: options of one scaling are hidden, and --rope-cache is left out
+  bool ctx = true;          // --ctx
+};
 // Each option has its help group (tools/help.h).
-void add_common_options(CLI::App& command, CommonOptions& options);
+void add_common_options(CLI::App& command, CommonOptions& options, const CommonParts& parts = {});
 // Parsing throws UsageError.
-void add_rope_options(CLI::App& command, OpenOptions& options);
+void add_rope_options(CLI::App& command, OpenOptions& options, bool one_scaling = true);
+CLI::Option* add_position_option(CLI::App& command, OpenOptions& options);
 
 // "auto", "f32", "f16" or "bf16" for both, or "k=..", "v=.." or "k=..,v=.."; values may be "q8". Parsing
 // throws UsageError.

@@ -1,11 +1,9 @@
-#include "engine/eval/measure/passkey.h"
+#include "engine/eval/measure/measure.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iostream>
-#include <map>
-#include <memory>
 
 #include "engine/contexts/memory_check.h"
 #include "engine/eval/measure/run_log.h"
@@ -62,30 +60,24 @@ nlohmann::ordered_json to_json(const PasskeyCell& cell, bool passkey) {
           {"correct", cell.correct()}, {"recall", cell.recall()}, {"answers", answers}};
 }
 
-struct Measured {
+struct Answers {
   NeedleOptions needles;
   int64_t max_new_tokens = 0;
-  Column column;
-  std::vector<PasskeyCell> cells;
+  std::vector<PasskeyCell> cells{};
+  std::vector<Record> records{};  // of the cells
 };
 
-Record record_of(const Plan& plan, const PasskeyCell& cell, NeedleTask task) {
-  Record record = passkey_record(plan.columns.front(), cell, task);
-  std::get<Retrieval>(record.value).task = task;
-  return record;
-}
-
-nlohmann::ordered_json to_json(const PasskeyCommand& command, const Measured& measured, const Plan& plan,
+nlohmann::ordered_json to_json(const PasskeyCommand& command, const Answers& measured, const Plan& plan,
                                const SweepTable& table) {
   const bool passkey = measured.needles.task == NeedleTask::kPasskey;
   nlohmann::ordered_json results = nlohmann::ordered_json::array(),
                          accuracy = nlohmann::ordered_json::object();
-  for (const auto& cell : measured.cells) {
-    results.push_back(to_json(cell, passkey));
-    results.back().update(to_json(labels_of(plan, record_of(plan, cell, measured.needles.task))));
+  for (size_t i = 0; i < measured.cells.size(); ++i) {
+    results.push_back(to_json(measured.cells[i], passkey));
+    results.back().update(to_json(labels_of(plan, measured.records[i])));
   }
   for (const int64_t length : table.lengths) {
-    const auto value = table.retrieval(measured.column, length);
+    const auto value = table.retrieval(plan.columns.front(), measured.needles.task, length);
     if (value) accuracy[std::to_string(length)] = value->share();
   }
   return {{"task", measured.needles.task},
@@ -112,78 +104,22 @@ void complete(PasskeyCommand& command, const Engine& runtime, Session& session) 
   command.passkeys.interrupted = &interrupted();
 }
 
-// Restores earlier answers and logs new ones.
-void keep_answers(PasskeyOptions& options, MeasurementLog& log, int64_t length) {
-  const auto record_of = [column = log.contents().plan.columns.front(), length, task = options.needles.task](
-                             double depth, int64_t trial) {
-    return Record{column, length, Retrieval{.depth = depth, .task = task, .trial = trial, .trials = 1}};
-  };
-  const auto answers = std::make_shared<std::map<std::string, std::string>>();
-  for (const Record& record : log.contents().records) {
-    const auto* found = std::get_if<Retrieval>(&record.value);
-    if (found != nullptr && found->answer) answers->emplace(record.key(), *found->answer);
-  }
-  options.known = [=](double depth, int64_t trial) -> std::optional<std::string> {
-    const auto found = answers->find(record_of(depth, trial).key());
-    if (found == answers->end()) return std::nullopt;
-    return found->second;
-  };
-  options.on_trial = [=, &log](const PasskeyCell& cell, int64_t trial) {
-    const PasskeyTrial& answered = cell.trials[static_cast<size_t>(trial)];
-    Record record = record_of(cell.depth, trial);
-    auto& found = std::get<Retrieval>(record.value);
-    found.correct = answered.correct() ? 1 : 0;
-    found.recall = answered.recall();
-    found.answer = answered.answer;
-    log.append(record);
-  };
-}
-
-// Measures the shortest length first. Returns false if interrupted.
-bool measure(const PasskeyCommand& command, Session& session, const TextCodec& codec, MeasurementLog* log,
-             Measured& measured, const std::function<void(double, const std::string&)>& progress) {
-  PasskeyOptions options = command.passkeys;
-  options.needles = measured.needles;
-  options.max_new_tokens = measured.max_new_tokens;
-  const std::string label = several(command) ? std::string(name_of(measured.needles.task)) + ", " : "";
-  double total = 0, before = 0, found = 0, trials = 0;
-  for (const int64_t length : command.lengths) total += static_cast<double>(length);
-  for (const int64_t length : command.lengths) {
-    if (log != nullptr) keep_answers(options, *log, length);
-    const auto on_cell = [&](const PasskeyCell& cell) {
-      found += cell.recall();
-      trials += static_cast<double>(cell.trials.size());
-      measured.cells.push_back(cell);
-    };
-    const auto show = [&](double part) {
-      const std::string share = trials > 0 ? fmt::format(", found {:.0f} %", 100 * found / trials) : "";
-      progress((before + part * static_cast<double>(length)) / total,
-               fmt::format("{}{}{}  ", label, counted(length, "token"), share));
-    };
-    if (!measure_passkey(session, codec, length, options, on_cell, show)) return false;
-    before += static_cast<double>(length);
-  }
-  return true;
-}
-
-void publish(const PasskeyCommand& command, const Engine& runtime, const std::vector<Measured>& all,
+void publish(const PasskeyCommand& command, const Engine& runtime, const std::vector<Answers>& all,
              bool complete) {
   Measurements records{plan_of(command, runtime)};
-  for (const Measured& one : all) {
-    for (const auto& cell : one.cells)
-      records.records.push_back(record_of(records.plan, cell, one.needles.task));
-  }
+  for (const Answers& one : all)
+    records.records.insert(records.records.end(), one.records.begin(), one.records.end());
   const SweepTable table = tabulate(records);
   nlohmann::ordered_json tasks;
-  for (const Measured& one : all) tasks.push_back(to_json(command, one, records.plan, table));
+  for (const Answers& one : all) tasks.push_back(to_json(command, one, records.plan, table));
   nlohmann::ordered_json json = several(command) ? nlohmann::ordered_json{{"tasks", tasks}} : tasks[0];
   json.update({{"complete", complete},
                {"device", runtime.backend->description()},
                {"quantize", runtime.model.quantization()}});
   std::string text;
-  for (const Measured& one : all)
-    text += (several(command) ? one.column.name() + "\n" : "") + heat_map(table, one.column);
-  publish(command.files, records, json, text, json);
+  for (const RetrievalMap& map : retrieval_maps(table))
+    text += (several(command) ? map.name + "\n" : "") + heat_map(table, map);
+  publish(command.files, records, table, json, text, json);
 }
 
 void run(PasskeyCommand& command) {
@@ -202,7 +138,7 @@ void run(PasskeyCommand& command) {
   check_memory(session, longest, 2, fmt::format("--lengths {}", longest));
   auto log = open_run_log(
       command.files, [&] { return plan_of(command, runtime); }, command.common.quiet);
-  std::vector<Measured> all;
+  std::vector<Answers> all;
   bool whole = true;
   auto meter = std::make_optional<Meter>("passkey", command.common.quiet);
   const auto tasks = static_cast<double>(command.tasks.size());
@@ -210,19 +146,31 @@ void run(PasskeyCommand& command) {
     if (!whole) break;
     const NeedleOptions needles{needle_task(task).value(), command.passkeys.needles.count};
     const auto before = static_cast<double>(all.size());
-    all.push_back({needles,
-                   answer_tokens(codec, needles),
-                   several(command) ? Column(task) : column_of(runtime.session_options),
-                   {}});
-    whole =
-        measure(command, session, codec, log ? &*log : nullptr, all.back(),
-                [&](double part, const std::string& note) { meter->show((before + part) / tasks, note); });
+    all.push_back({needles, answer_tokens(codec, needles)});
+    Measurement what{.kind = Kind::kPasskey,
+                     .column = column_of(runtime.session_options),
+                     .lengths = command.lengths,
+                     .codec = &codec,
+                     .passkeys = command.passkeys,
+                     .log = log ? &*log : nullptr};
+    what.passkeys.needles = needles;
+    what.passkeys.max_new_tokens = all.back().max_new_tokens;
+    whole = measure(
+        session, what,
+        [&](const Measured& measured) {
+          all.back().cells.push_back(*measured.cell);
+          all.back().records.push_back(measured.record);
+          std::get<Retrieval>(all.back().records.back().value).task = needles.task;
+        },
+        [&](double part, const std::string& note) {
+          meter->show((before + part) / tasks, (several(command) ? task + ", " : "") + note);
+        });
   }
   meter.reset();
   publish(command, runtime, all, whole);
   if (whole) return;
   size_t cells = 0;
-  for (const Measured& one : all) cells += one.cells.size();
+  for (const Answers& one : all) cells += one.cells.size();
   throw Error(fmt::format("interrupted; the results cover {}{}", counted(static_cast<int64_t>(cells), "cell"),
                           log ? ", and --resume continues" : ""));
 }

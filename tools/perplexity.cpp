@@ -8,6 +8,7 @@
 
 #include "engine/contexts/fingerprint.h"
 #include "engine/contexts/saved_context.h"
+#include "engine/eval/measure/measure.h"
 #include "engine/eval/measure/run_log.h"
 #include "engine/eval/render/results_csv.h"
 #include "engine/eval/render/tables.h"
@@ -21,38 +22,48 @@
 namespace lariat {
 namespace {
 
-std::string position_rows(const PerplexityResult& result) {
+struct Scored {
+  Record record;
+  std::vector<float> losses;
+  const Loss& loss() const { return *record.loss(); }
+};
+
+// A result of `--method` with steps.
+bool has_steps(const std::string& method) { return method == "growing" || method == "anchored"; }
+
+std::string position_rows(const Loss& loss) {
   std::vector<std::vector<std::string>> rows = {{"positions", "tokens", "nats/token", "perplexity", ""}};
-  for (const auto& bucket : result.positions) {
-    if (bucket.tokens == 0) continue;  // not reached
-    rows.push_back({fmt::format("{} - {}", bucket.from, bucket.to - 1), std::to_string(bucket.tokens),
-                    fixed(bucket.mean(), 4), fixed(bucket.ppl(), 4), margin(bucket.standard_error(), 4)});
+  for (const PositionLoss& at : loss.positions) {
+    if (at.tokens == 0) continue;  // not reached
+    const double ppl = std::exp(at.loss);
+    rows.push_back({fmt::format("{} - {}", at.from, at.to - 1), std::to_string(at.tokens), fixed(at.loss, 4),
+                    fixed(ppl, 4), margin(ppl * at.error, 4)});
   }
   return aligned_table(rows) + "\n";
 }
 
-std::string table_of(const std::vector<PerplexityResult>& results) {
+std::string table_of(const std::vector<Scored>& results, const std::string& method) {
   std::string text;
-  for (const auto& result : results) {
-    if (result.step > 0) text += position_rows(result);
+  for (const Scored& result : results) {
+    if (has_steps(method)) text += position_rows(result.loss());
   }
   std::vector<std::vector<std::string>> rows = {{"ctx", "stride", "tokens", "nats/token", "perplexity", ""}};
-  for (const auto& result : results) {
-    rows.push_back({std::to_string(result.ctx), result.stride > 0 ? std::to_string(result.stride) : "-",
-                    std::to_string(result.tokens), fixed(result.mean(), 4), fixed(result.ppl(), 4),
-                    margin(result.standard_error(), 4)});
+  for (const Scored& result : results) {
+    const Loss& loss = result.loss();
+    rows.push_back({std::to_string(result.record.length), loss.stride ? std::to_string(*loss.stride) : "-",
+                    std::to_string(loss.tokens), fixed(loss.nll / static_cast<double>(loss.tokens), 4),
+                    fixed(loss.ppl, 4), margin(loss.error, 4)});
   }
   return text + aligned_table(rows);
 }
 
 // One JSON line per length, and a last line with the token ids.
-void write_losses(const std::filesystem::path& file, const std::vector<PerplexityResult>& results,
-                  const TokenSource& text) {
+void write_losses(const std::filesystem::path& file, const std::vector<Scored>& results,
+                  const std::string& method, const TokenSource& text) {
   std::string lines;
-  for (const auto& result : results) {
-    nlohmann::ordered_json line = {{"ctx", result.ctx},
-                                   {"window_method", name_of(result.method)},
-                                   {"losses", losses_json(result.losses)}};
+  for (const Scored& result : results) {
+    nlohmann::ordered_json line = {
+        {"ctx", result.record.length}, {"window_method", method}, {"losses", losses_json(result.losses)}};
     lines += line.dump() + "\n";
   }
   const auto tokens = text.range(0, text.size());
@@ -60,76 +71,41 @@ void write_losses(const std::filesystem::path& file, const std::vector<Perplexit
   write_file_atomically(file, lines);
 }
 
-// Logs also store the text's `fingerprint`.
-Plan plan_of(const PerplexityCommand& command, const Engine& engine, const PerplexityOptions& options,
-             std::optional<std::string> fingerprint) {
-  Plan plan = plan_of(engine, engine.session_options, options.ctx);
-  plan.text = TextFile{.name = input_name(command.file.filename()), .fingerprint = std::move(fingerprint)};
-  plan.perplexity = {.measured = true,
-                     .method = std::string(name_of(options.method)),
-                     .stride = options.stride,
-                     .step = options.step,
-                     .max_tokens = command.max_tokens.value_or(0),
-                     .buckets = options.buckets,
-                     .ends = options.ends};
-  return plan;
-}
-
-Record record_of(const PerplexityResult& result, const Engine& engine) {
-  Growing losses{loss_of(result, result.stride > 0 ? std::optional(result.stride) : std::nullopt)};
-  losses.positions = losses_of(result.positions);
-  Record record{column_of(engine.session_options), result.ctx, losses};
-  if (result.method != PerplexityMethod::kGrowing) record.value = static_cast<Loss>(losses);
-  return record;
-}
-
 // NaN becomes null.
-nlohmann::ordered_json to_json(const PerplexityResult& result, const Plan& plan, const Record& record) {
+nlohmann::ordered_json to_json(const Record& record, const Plan& plan, bool complete) {
   const Loss& loss = *record.loss();
-  nlohmann::ordered_json json = {{"ctx", result.ctx},
-                                 {"stride", nullptr},
-                                 {"tokens", loss.tokens},
-                                 {"nll", loss.nll},
-                                 {"ppl", loss.ppl},
-                                 {"stderr", loss.error},
-                                 {"complete", result.complete},
-                                 {"positions", loss.positions}};
+  nlohmann::ordered_json json = {
+      {"ctx", record.length}, {"stride", nullptr},    {"tokens", loss.tokens}, {"nll", loss.nll},
+      {"ppl", loss.ppl},      {"stderr", loss.error}, {"complete", complete},  {"positions", loss.positions}};
   if (loss.stride) json.update({{"stride", *loss.stride}});
-  if (result.step > 0) json.update({{"step", result.step}});
+  if (has_steps(plan.perplexity.method)) json.update({{"step", *plan.perplexity.step}});
   json.update(to_json(record.unit()));
   json.update(to_json(labels_of(plan, record)));
   return json;
 }
 
-std::string running_values(std::span<const PerplexityResult> results) {
-  std::string text;
-  for (const auto& result : results) text += fmt::format("ppl({}) {}  ", result.ctx, fixed(result.ppl(), 3));
-  return text;
-}
-
 // context_tokens: tokens before a text scored in one piece.
 void publish(const PerplexityCommand& command, const Engine& engine, const Plan& plan,
-             const std::vector<PerplexityResult>& results, size_t context_tokens) {
+             const std::vector<Scored>& results, bool complete, size_t context_tokens) {
   Measurements records{plan};
-  records.plan.perplexity.method = name_of(results.front().method);  // one piece: not the option's
   nlohmann::ordered_json rows;
-  for (const auto& result : results) {
-    records.records.push_back(record_of(result, engine));
-    rows.push_back(to_json(result, records.plan, records.records.back()));
+  for (const Scored& result : results) {
+    records.records.push_back(result.record);
+    rows.push_back(to_json(result.record, plan, complete));
   }
   nlohmann::ordered_json json = {{"results", rows}};
   if (command.one_piece()) json.update({{"context_tokens", context_tokens}});
   json.update({{"device", engine.backend->description()}, {"quantize", engine.model.quantization()}});
-  publish(command.files, records, json, table_of(results));
+  publish(command.files, records, tabulate(records), json, table_of(results, plan.perplexity.method));
 }
 
 void run(const PerplexityCommand& command) {
-  if (!command.against.reference.empty()) return run_divergence(command);
   const bool one_piece = command.one_piece();
   if (!command.files.results.empty() && (one_piece || reads_once(command.file)))
     throw UsageError(
         "--results: needs windows over a file, read repeatedly; omit --load-cache, --save-cache, -f - and "
         "pipes");
+  if (!command.against.reference.empty()) return run_divergence(command);
   const CLI::App& typed = *command.common.command;
   if (one_piece &&
       typed.count("--ctx") + typed.count("--stride") + typed.count("--step") + typed.count("--method") > 0) {
@@ -146,35 +122,45 @@ void run(const PerplexityCommand& command) {
   auto log = open_run_log(
       command.files, [&] { return plan_of(command, runtime, options, file_fingerprint(command.file)); },
       command.common.quiet);
-  std::optional<LossJournal> journal;
-  if (log) {
-    journal.emplace(*log, column_of(runtime.session_options), std::ranges::max(options.ctx), std::nullopt,
-                    /*asked_for=*/true);
-    options.journal = &*journal;
-  }
   Session session = runtime.session();
   SavedContext context{session.new_sequence(), {}};
   if (!command.load_cache.empty()) context = load_contexts(session, tokenizer, command.load_cache);
   const size_t context_tokens = context.tokens.size();
-  std::vector<PerplexityResult> results;
+  const Column column = column_of(runtime.session_options);
+  const bool grows = options.method == PerplexityMethod::kGrowing;
+  std::vector<Scored> results;
+  bool complete = false;
+  Plan plan = plan_of(command, runtime, options, std::nullopt);
   {
     Meter meter("perplexity", command.common.quiet);
-    const auto show = [&](const PerplexityProgress& at) {
-      meter.show(at.share(), running_values(at.results));
-    };
     if (one_piece) {
-      results.push_back(
-          measure_continuation(session, context.sequence, context.tokens, source, options, show));
+      const PerplexityResult result =
+          measure_continuation(session, context.sequence, context.tokens, source, options,
+                               [&](const PerplexityProgress& at) { meter.show(at.share(), ""); });
+      complete = result.complete;
+      results.push_back({record_of(result, column), result.losses});
+      plan.perplexity.method = name_of(result.method);
     } else {
-      results = measure_perplexity(session, source, options, show);
+      const Measurement what{.kind = grows ? Kind::kGrowing : Kind::kPerplexity,
+                             .column = column,
+                             .lengths = options.ctx,
+                             .text = &source,
+                             .losses = options,
+                             .log = log ? &*log : nullptr};
+      complete = measure(
+          session, what,
+          [&](const Measured& measured) {
+            results.push_back({measured.record, *measured.losses});
+          },
+          [&](double share, const std::string& note) { meter.show(share, note); });
     }
   }
-  if (!command.losses.empty()) write_losses(command.losses, results, source);
-  publish(command, runtime, plan_of(command, runtime, options, std::nullopt), results, context_tokens);
-  if (!results.front().complete) {
+  if (!command.losses.empty()) write_losses(command.losses, results, plan.perplexity.method, source);
+  publish(command, runtime, plan, results, complete, context_tokens);
+  if (!complete) {
     const bool unsaved = !command.save_cache.empty();
     throw Error(fmt::format("interrupted; the results cover the first {} scored{}",
-                            counted(results.front().tokens, "token"),
+                            counted(results.front().loss().tokens, "token"),
                             unsaved ? ", and " + command.save_cache.string() + " was not written"
                             : log   ? ", and --resume continues"
                                     : ""));
@@ -185,6 +171,20 @@ void run(const PerplexityCommand& command) {
 }
 
 }  // namespace
+
+Plan plan_of(const PerplexityCommand& command, const Engine& engine, const PerplexityOptions& options,
+             std::optional<std::string> fingerprint) {
+  Plan plan = plan_of(engine, engine.session_options, options.ctx);
+  plan.text = TextFile{.name = input_name(command.file.filename()), .fingerprint = std::move(fingerprint)};
+  plan.perplexity = {.measured = true,
+                     .method = std::string(name_of(options.method)),
+                     .stride = options.stride,
+                     .step = options.step,
+                     .max_tokens = command.max_tokens.value_or(0),
+                     .buckets = options.buckets,
+                     .ends = options.ends};
+  return plan;
+}
 
 PerplexityOptions options_of(const PerplexityCommand& command, const Engine& engine,
                              const TokenSource& text) {
@@ -224,15 +224,13 @@ void add_perplexity_command(CLI::App& app) {
                               "lariat perplexity --model DIR --file book.txt --ctx 2048,8192");
   add_model_option(sub, command->common);
   sub.add_option("-f,--file", command->file, "text file; -: standard input")->required();
-  add_common_options(sub, command->common);
-  sub.remove_option(sub.get_option("--ctx"));  // replaced by a list of lengths
+  add_common_options(sub, command->common, {.ctx = false});  // a list of lengths here
   sub.add_option("-c,--ctx", command->ctx, "tokens per window")
       ->delimiter(',')
       ->default_str("original length, at most 2048; growing: twice it")
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
-                         "growing: N / --ctx contexts", true);
-  sub.get_option("--max-tokens")->default_str("all");
+                         {std::to_string(command->stride), "all", "growing: N / --ctx contexts"}, true);
   sub.add_option("--step", command->step, "tokens per growing step or anchored window")
       ->default_str("512; growing with --rope-steps exact: 32")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));

@@ -15,8 +15,10 @@ namespace lariat {
 struct AgainstOptions {
   std::string reference;  // a folder or "same"; empty: no --against
   std::string quantize, dtype, kv_dtype;
-  std::optional<std::string> rope_scaling{};
+  std::optional<std::string> rope_scaling{}, position_method{};
   std::optional<double> rope_factor{};
+  std::optional<std::filesystem::path> rope_config{};
+  std::optional<int> activations{};
   std::string rope_cache;
 };
 void add_against_options(CLI::App& command, AgainstOptions& against);
@@ -37,6 +39,9 @@ struct PerplexityCommand {
 };
 // Prints a note if the text is shorter than the default window.
 PerplexityOptions options_of(const PerplexityCommand& command, const Engine& engine, const TokenSource& text);
+// Logs also store the text's `fingerprint`.
+Plan plan_of(const PerplexityCommand& command, const Engine& engine, const PerplexityOptions& options,
+             std::optional<std::string> fingerprint);
 void run_divergence(const PerplexityCommand& command);
 
 }  // namespace lariat

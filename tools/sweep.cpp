@@ -11,6 +11,7 @@
 #include "engine/eval/render/tables.h"
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
+#include "models/io/json_file.h"
 #include "models/io/text_file.h"
 #include "models/positions/position_method.h"
 #include "tools/commands.h"
@@ -75,9 +76,10 @@ View view_of(const SweepCommand& command, const Plan& plan) {
 
 void publish(const SweepCommand& command, Measurements log) {
   log.view = view_of(command, log.plan);
+  const SweepTable table = tabulate(log);
   const bool json = command.files.json;
-  publish(command.files, log, json ? sweep_json(log) : nlohmann::ordered_json(),
-          json ? "" : tables_text(tabulate(log), command.differences));
+  publish(command.files, log, table, json ? sweep_json(log, table) : nlohmann::ordered_json(),
+          json ? "" : tables_text(table, command.differences));
 }
 
 void check_merge_usage(const CLI::App& typed) {
@@ -117,8 +119,7 @@ std::filesystem::path log_beside(const std::filesystem::path& report, int64_t in
   return log.replace_extension(fmt::format(".shard-{}-of-{}.jsonl", index, count));
 }
 
-void publish_shards(const SweepCommand& command, const Sweep& sweep) {
-  const SweepOptions& options = sweep.options();
+void publish_shards(const SweepCommand& command, const SweepOptions& options) {
   std::vector<std::filesystem::path> files;
   std::error_code ec;
   std::string names;
@@ -205,6 +206,44 @@ std::vector<std::string> whole_columns(const std::vector<std::string>& parts) {
   return columns;
 }
 
+// Keeps the lines of units that the log holds: a killed run may have left others.
+void resume_losses(const SweepCommand& command, const Measurements& log) {
+  constexpr uint64_t kMost = uint64_t{4} << 30;
+  const std::filesystem::path& file = command.losses;
+  const std::set<std::string> measured = log.keys();
+  std::set<std::string> found;
+  std::string kept;
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(file, ec)) return;
+  const std::string text = read_file(file, kMost);
+  constexpr std::string_view kStart = R"({"kind":)";
+  if (text.substr(0, kStart.size()) != kStart.substr(0, text.size()))
+    throw Error(file.string() + ": holds no losses of a sweep; name another file for --losses");
+  for (size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    const std::string line = text.substr(at, end - at + 1);
+    const auto json = parse_ordered_json(line, file.string());
+    const std::string key =
+        fmt::format("{}/{}/{}", json.value("kind", ""), json.value("scaling", ""), json.value("length", 0));
+    if (measured.contains(key) && found.insert(key).second) kept += line;
+  }
+  write_file_atomically(file, kept);
+  const auto missing = std::ranges::count_if(log.records, [&](const Record& record) {
+    return record.loss() != nullptr && !found.contains(record.key());
+  });
+  if (missing > 0 && !command.common.quiet)
+    say(fmt::format("warning: --losses: lacks {} of earlier runs", counted(missing, "result")));
+}
+
+void write_losses_to(std::ofstream& losses, const SweepCommand& command, SweepOptions& options) {
+  if (command.losses.empty()) return;
+  if (options.text.empty() || !(options.perplexity || options.growing))
+    throw UsageError("--losses: no perplexity is measured; give --file, or omit --losses");
+  options.on_losses = [&](const nlohmann::ordered_json& line) {
+    losses << line.dump() << "\n" << std::flush;
+    if (!losses) throw Error(command.losses.string() + ": writing failed; check the space on its disk");
+  };
+}
+
 void run(SweepCommand& command, CommandFiles files) {
   check_usage(command);
   check_result_files(command.files);
@@ -230,21 +269,14 @@ void run(SweepCommand& command, CommandFiles files) {
   options.text = text_of(command);
   options.method = parse_perplexity_method(command.method);
   options.interrupted = &interrupted();
-  if (!command.losses.empty() && (options.text.empty() || !(options.perplexity || options.growing)))
-    throw UsageError("--losses: no perplexity is measured; give --file, or omit --losses");
   std::ofstream losses;
-  if (!command.losses.empty()) {
-    options.on_losses = [&](const nlohmann::ordered_json& line) {
-      losses << line.dump() << "\n" << std::flush;
-      if (!losses) throw Error(command.losses.string() + ": writing failed; check the space on its disk");
-    };
-  }
+  write_losses_to(losses, command, options);
 
-  Sweep sweep(runtime, options);
-  sweep.check();
-  view_of(command, sweep.plan());  // validates in advance
+  const Schedule schedule(runtime, options);
+  schedule.check();
+  view_of(command, schedule.plan());  // validates in advance
   if (options.passkey) {
-    const int64_t longest = sweep.options().lengths.back();
+    const int64_t longest = schedule.options().lengths.back();
     warn_of_short_hay(options.passkeys, prompt_codec(*runtime.tokenizer), longest, command.common.quiet);
   }
   if (!command.files.resume) {
@@ -252,20 +284,26 @@ void run(SweepCommand& command, CommandFiles files) {
     std::error_code ec;
     if (is_measurement_log(part_file(file))) std::filesystem::remove(part_file(file), ec);
   }
-  MeasurementLog log(file, sweep.plan(), command.files.resume);
-  if (!command.losses.empty())
+  MeasurementLog log(file, schedule.plan(), command.files.resume);
+  if (!command.losses.empty()) {
+    if (command.files.resume) resume_losses(command, log.contents());
     losses.open(command.losses, command.files.resume ? std::ios::app : std::ios::trunc);
-  if (!command.common.quiet) say_plan(runtime, options, sweep, log.contents());
+  }
+  Pace pace;
+  if (!command.common.quiet) {
+    pace = schedule.pace();
+    say_plan(schedule, options, pace, log.contents());
+  }
   bool all = false;
   {
     Meter meter("sweep", command.common.quiet);
-    all = sweep.run(log, [&](const SweepProgress& at) {
+    all = run_sweep(schedule, pace, log, [&](const SweepProgress& at) {
       meter.show(at.done, fmt::format("{} of {} measured, now {}, {} at {}  ", at.finished, at.units,
                                       name_of(at.unit.kind), at.unit.column.name(), at.unit.length));
     });
   }
   if (shards > 1 && command.files.results.empty()) {
-    if (all) publish_shards(command, sweep);
+    if (all) publish_shards(command, schedule.options());
   } else if (shards == 1) {
     publish(command, log.contents());
   }
@@ -276,9 +314,9 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
   begin_group(sub, "Measuring");
   SweepOptions& sweep = command.sweep;
   sub.add_flag("--quick", sweep.quick, "measure in minutes: less text, no passkeys, no throughput");
-  add_perplexity_options(sub, command.method, sweep.stride, sweep.max_tokens, "0: all");
-  sub.get_option("--stride")->default_str("1/8 of the window, at least 256");
-  sub.get_option("--max-tokens")->default_str("length of the longest window, at least 8192");
+  add_perplexity_options(
+      sub, command.method, sweep.stride, sweep.max_tokens,
+      {"1/8 of the window, at least 256", "length of the longest window, at least 8192", "0: all"}, false);
   add_passkey_options(sub, sweep.passkeys, command.tasks, command.haystack)->expected(1);
   sub.add_option("--growing-step", sweep.growing_step, "prefill size of the growing context")
       ->default_str("512; 32 with --rope-steps exact")
@@ -335,9 +373,8 @@ void add_sweep_command(CLI::App& app) {
       ->delimiter(',')
       ->type_name("FROM-TO,...");
   add_result_files(sub, command->files, true);
-  add_common_options(sub, command->common);
-  const std::string group = sub.get_option("--rope-cache")->get_group();
-  sub.remove_option(sub.get_option("--rope-cache"));
+  add_common_options(sub, command->common, {.one_scaling = false});
+  begin_group(sub, kRopeOptions);
   sub.add_option_function<std::string>(
          "--rope-cache",
          [command](const std::string& text) {
@@ -346,11 +383,8 @@ void add_sweep_command(CLI::App& app) {
          },
          "growing contexts of dynamic columns with re-rotated keys, stale keys or both")
       ->check(CLI::IsMember({"consistent", "stale", "both"}))
-      ->default_str("both")
-      ->group(group);
-  // check_usage() refuses these options, so the help hides them.
-  for (const char* name : {"--rope-scaling", "--rope-config", "--position-method"})
-    sub.get_option(name)->group("");
+      ->default_str("both");
+  begin_group(sub, kMainOptions);
   command->common.other_scalings = true;
   sub.callback([command, &sub] { run(*command, files_of(sub)); });
 }

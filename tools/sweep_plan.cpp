@@ -17,29 +17,28 @@ double total(const std::map<Kind, double>& kinds) {
 }
 
 // Duration of another sweep of the same model.
-std::string other(const Engine& engine, const SweepOptions& options, Sweep& sweep, const Measurements& log) {
-  Sweep less(engine, options);
-  less.set_pace(sweep.pace());
-  return duration(total(less.seconds_left({log.plan})));
+std::string other(const Schedule& schedule, SweepOptions options, const Pace& pace, const Measurements& log) {
+  options.tokens = schedule.text();
+  return duration(total(Schedule(schedule.engine(), options).seconds_left({log.plan}, pace)));
 }
 
 }  // namespace
 
-void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, const Measurements& log) {
-  for (const auto& note : sweep.notes()) say(note);
-  const std::vector<int64_t>& lengths = sweep.options().lengths;
-  if (const TokenSource* text = sweep.text()) {
+void say_plan(const Schedule& schedule, const SweepOptions& asked, const Pace& pace,
+              const Measurements& log) {
+  for (const auto& note : schedule.notes()) say(note);
+  const std::vector<int64_t>& lengths = schedule.options().lengths;
+  if (const TokenSource* text = schedule.text()) {
     std::vector<int64_t> overlaps(lengths.size());
     std::ranges::transform(lengths, overlaps.begin(), [&](int64_t length) {
-      return std::max(length - sweep.stride_of(length), int64_t{0});
+      return std::max(length - schedule.stride_of(length), int64_t{0});
     });
     const bool sliding = asked.perplexity && asked.method == PerplexityMethod::kSliding;
     say(fmt::format("lengths {}; {} of {}{}", fmt::join(lengths, ", "), counted(text->size(), "token"),
                     text->name(),
                     sliding ? fmt::format("; windows overlap by {} tokens", fmt::join(overlaps, ", ")) : ""));
   }
-  sweep.pace();
-  const auto kinds = sweep.seconds_left(log);
+  const auto kinds = schedule.seconds_left(log, pace);
   std::string parts;
   for (const auto& [kind, seconds] : kinds)
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name_of(kind), duration(seconds));
@@ -47,7 +46,7 @@ void say_plan(const Engine& engine, const SweepOptions& asked, Sweep& sweep, con
   if (total(kinds) < kLong || !log.records.empty()) return;
   std::vector<std::string> ways;
   const auto add = [&](const SweepOptions& options, const std::string& name, const std::string& note) {
-    const std::string time = other(engine, options, sweep, log);
+    const std::string time = other(schedule, options, pace, log);
     if (time != duration(total(kinds))) ways.push_back(fmt::format("{}, about {}{}", name, time, note));
   };
   SweepOptions less = asked;

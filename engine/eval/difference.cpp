@@ -15,7 +15,10 @@ constexpr double kSure = 2.576;  // standard errors of a 99 % interval
 
 double two_sided(double errors) { return std::erfc(errors / std::numbers::sqrt2); }
 
-// difference: template without a, b and gap.
+int64_t count_of(const LossColumn& column) { return column.tokens; }
+int64_t count_of(const ShareColumn& column) { return column.trials; }
+
+// difference: template without a, b, gap and count.
 template <class Value>
 void add_pairs(const std::vector<Value>& columns, Difference difference, std::vector<Difference>& to) {
   for (size_t b = 1; b < columns.size(); ++b) {
@@ -25,6 +28,7 @@ void add_pairs(const std::vector<Value>& columns, Difference difference, std::ve
       // Lower losses are better, but higher shares.
       difference.gap =
           difference.kind == Kind::kPasskey ? gap(columns[b], columns[a]) : gap(columns[a], columns[b]);
+      difference.count = std::min(count_of(columns[a]), count_of(columns[b]));
       to.push_back(difference);
     }
   }
@@ -69,7 +73,7 @@ std::vector<LossColumn> perplexity_columns(const SweepTable& table, int64_t leng
   for (const Column& column : table.columns) {
     const auto* value = find_cell(table.perplexity, {column, length});
     if (value == nullptr || value->tokens != most) continue;
-    columns.push_back({column, std::log(value->ppl), value->error / value->ppl, value->blocks, 0});
+    columns.push_back({column, std::log(value->ppl), value->error / value->ppl, value->blocks, 0, most});
     const auto scored = std::ranges::count_if(value->blocks, [](double sum) { return !std::isnan(sum); });
     columns.back().block_tokens = static_cast<double>(most) / static_cast<double>(scored);
   }
@@ -78,8 +82,9 @@ std::vector<LossColumn> perplexity_columns(const SweepTable& table, int64_t leng
 
 std::vector<ShareColumn> share_columns(const SweepTable& table, int64_t length) {
   std::vector<ShareColumn> columns;
+  if (table.tasks.size() != 1) return columns;  // their difficulty differs
   for (const Column& column : table.columns) {
-    const auto value = table.retrieval(column, length);
+    const auto value = table.retrieval(column, table.tasks.front(), length);
     if (value && value->trials == table.trials) columns.push_back({*value, column, -value->share()});
   }
   return columns;
@@ -90,7 +95,8 @@ std::optional<LossColumn> growing_column(const SweepTable& table, const Column& 
   const auto sum = growing_sum(table, column, range);
   if (!sum) return std::nullopt;
   const GrowingValue& grown = table.growing.at(column);
-  LossColumn result{column, sum->mean(), sum->mean_error()};
+  LossColumn result{
+      .column = column, .value = sum->mean(), .error = sum->mean_error(), .tokens = sum->tokens};
   const int64_t n = std::ssize(grown.blocks), holds = grown.holds, bos = table.lengths.back() - holds;
   result.block_tokens = static_cast<double>(grown.text_tokens) / static_cast<double>(n);
   for (int64_t i = 0; i < n; ++i) {

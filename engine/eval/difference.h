@@ -13,9 +13,8 @@
 // interval from both Wilson intervals (Newcombe 1998, method 10). A partially correct trial counts as its
 // fraction, which makes the interval conservative.
 //
-// A difference is shown when Holm's procedure (Holm 1979) rejects equality at 1 % among all differences(): a
-// sweep compares many columns at many points, and without the correction every second large one would show a
-// false difference.
+// A difference is shown when Holm's procedure (Holm 1979) rejects equality at 1 % among all differences():
+// uncorrected, every second large sweep would show a false one.
 namespace lariat {
 
 // Loss sums of at most 512 blocks of consecutive tokens; NaN: no token was scored.
@@ -26,6 +25,7 @@ struct LossColumn {
   double value = 0, error = 0;   // mean loss, standard error
   std::vector<double> blocks{};  // NaN: nothing scored
   double block_tokens = 0;       // tokens per block
+  int64_t tokens = 0;
 };
 struct ShareColumn : RetrievalValue {
   Column column;
@@ -56,6 +56,7 @@ struct Difference {
   int64_t length;
   std::optional<PositionRange> range;  // growing contexts only
   Gap gap;
+  int64_t count = 0;  // tokens or trials of each column
   bool shown = false;
 };
 // All pairs of columns with complete results.

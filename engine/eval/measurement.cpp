@@ -14,7 +14,7 @@ namespace lariat {
 namespace {
 constexpr std::string_view kStale = " stale", kFactor = "/factor=";
 constexpr double kMostFactor = 1e6;
-constexpr std::string_view kKinds[] = {"growing", "passkey", "perplexity", "speed", "losses"};
+constexpr std::string_view kKinds[] = {"growing", "passkey", "perplexity", "speed", "losses", "divergence"};
 
 // Key of all trials of a task at one depth.
 std::string cell_key(const Unit& unit, double depth, NeedleTask task) {
@@ -98,7 +98,7 @@ double LossSum::mean_error() const {
 }
 
 Record Record::of(const Unit& unit) {
-  static const decltype(value) kEmpty[] = {Growing{}, Retrieval{}, Loss{}, Speed{}, LossPart{}};
+  static const decltype(value) kEmpty[] = {Growing{}, Retrieval{}, Loss{}, Speed{}, LossPart{}, Divergence{}};
   return {unit.column, unit.length, kEmpty[static_cast<size_t>(unit.kind)]};
 }
 
@@ -139,7 +139,8 @@ std::vector<Unit> Plan::units() const {
 
 bool Plan::covers(const Record& record) const {
   const auto has = [](const auto& list, const auto& value) { return std::ranges::count(list, value) > 0; };
-  const bool kinds[] = {growing.measured, passkey.measured, perplexity.measured, speed.measured, true};
+  const bool kinds[] = {growing.measured,   passkey.measured, perplexity.measured, speed.measured, true,
+                        against.has_value()};
   if (!kinds[static_cast<size_t>(record.kind())] || !has(lengths, record.length)) return false;
   if (record.kind() == Kind::kGrowing && record.length != lengths.back()) return false;
   if (const auto* found = std::get_if<Retrieval>(&record.value)) {
@@ -153,12 +154,15 @@ bool Plan::covers(const Record& record) const {
 
 nlohmann::ordered_json Plan::identity(const Record& record) const {
   const auto* found = std::get_if<Retrieval>(&record.value);
-  const bool windows = record.kind() == Kind::kPerplexity, part = record.kind() == Kind::kLosses;
+  const bool compares = record.kind() == Kind::kDivergence, part = record.kind() == Kind::kLosses;
+  const bool windows = record.kind() == Kind::kPerplexity || compares;
   Plan used{.original_ctx = original_ctx, .columns = {record.column}, .lengths = lengths, .options = options};
   if (!part) used.lengths = {record.length};  // windows of several lengths share a forward pass
   if (windows || part) used.perplexity = perplexity;
-  if (record.loss() != nullptr) used.perplexity.max_tokens = perplexity.max_tokens;
-  if (record.kind() == Kind::kGrowing || part) used.growing = {true, growing.step};
+  if (record.loss() != nullptr || compares) used.perplexity.max_tokens = perplexity.max_tokens;
+  const auto* losses = std::get_if<LossPart>(&record.value);
+  if (record.kind() == Kind::kGrowing || (losses != nullptr && losses->of == Kind::kGrowing))
+    used.growing = {true, growing.step};
   if (found != nullptr) {
     used.passkey = passkey;
     used.passkey.task = found->task.value_or(passkey.task);
@@ -166,6 +170,7 @@ nlohmann::ordered_json Plan::identity(const Record& record) const {
     used.passkey.tasks.clear();
     if (found->trial) used.passkey.trials = *found->trial;
   }
+  if (compares) used.against = against;
   used.methods[record.column.method] = methods.value(record.column.method, record.column.method);
   return to_json(used);
 }
@@ -179,6 +184,7 @@ void Plan::join(const Plan& other) {
   unite(columns, other.columns);
   unite(lengths, other.lengths);
   if (!text) text = other.text;
+  if (!against) against = other.against;
   if (!growing.measured) growing = other.growing;
   unite(growing.columns, other.growing.columns);
   if (!perplexity.measured) perplexity = other.perplexity;
@@ -250,18 +256,21 @@ Labels labels_of(const Plan& plan, const Record& record) {
     labels.seed = passkey.seed;
     labels.trials = passkey.trials;
   }
-  if (const Loss* loss = record.loss()) {
+  const Loss* loss = record.loss();
+  const bool reads = loss != nullptr || record.kind() == Kind::kDivergence;
+  if (reads) {
     const Plan::Perplexity& windows = plan.perplexity;
     labels.window_method = growing != nullptr ? "growing" : windows.method;
-    labels.stride = loss->stride;
+    if (loss != nullptr) labels.stride = loss->stride;
     if (!labels.stride && labels.window_method == "sliding" && windows.stride > 0)
       labels.stride = windows.stride;
     if (growing != nullptr) labels.step = plan.growing.measured ? plan.growing.step : windows.step;
-    if (labels.window_method == "anchored") labels.step = windows.step;
+    if (labels.window_method == "anchored" || (loss == nullptr && labels.window_method == "growing"))
+      labels.step = windows.step;
   }
   nlohmann::ordered_json all = plan.identity(record);
   all.update({{"model", plan.model.fingerprint}, {"labels", to_json(labels)}});
-  if (record.loss() != nullptr && plan.text) all["text"] = plan.text->fingerprint.value_or("");
+  if (reads && plan.text) all["text"] = plan.text->fingerprint.value_or("");
   uint64_t sum = 0;
   add_to_checksum(sum, all.dump());
   labels.settings = fmt::format("{:016x}", sum);

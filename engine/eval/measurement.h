@@ -1,7 +1,9 @@
 #pragma once
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -27,7 +29,7 @@ void sort_unique(std::vector<T>& values) {
 // keys stay stale. Names: "yarn", "yarn/factor=4", "dca/chunk=6144", "dca+yarn", "dynamic-yarn stale".
 struct Column {
   std::string scaling = "none";
-  std::optional<double> factor{};  // of the scaling; unset: as Sweep says
+  std::optional<double> factor{};  // of the scaling; unset: as Schedule says
   std::string method{};            // syntax of parse_position_method; empty: none
   bool stale = false;
 
@@ -47,8 +49,8 @@ struct Column {
 // Throws UsageError for an unknown scaling.
 Column parse_column(std::string_view name);
 
-// kLosses: losses saved before a unit ends. Units have the other four kinds.
-enum class Kind { kGrowing, kPasskey, kPerplexity, kSpeed, kLosses };
+// kLosses: losses saved before a unit ends. Units have the other kinds.
+enum class Kind { kGrowing, kPasskey, kPerplexity, kSpeed, kLosses, kDivergence };
 std::string_view name_of(Kind kind);
 std::optional<Kind> find_kind(std::string_view name);
 
@@ -111,12 +113,29 @@ struct Speed {
   int64_t cache_bytes = 0;
   std::optional<int64_t> rerotations{};
 };
-// Losses of one batch of windows, or of one part of the growing contexts (run_log.h).
+// Losses of one batch of windows or of growing contexts (run_log.h).
 struct LossPart {
   std::optional<Kind> of{};
   int64_t window = 0, reached = 0;
   std::vector<int64_t> sizes{};
   std::vector<double> losses{};
+};
+
+// A value and its standard error; unset: none.
+struct Figure {
+  double value = NAN;
+  std::optional<double> error{};
+};
+inline constexpr const char* kFigures[] = {"ppl",    "against_ppl", "ppl_ratio",  "kl",         "kl_p99",
+                                           "kl_max", "p_diff",      "p_diff_rms", "p_diff_max", "same_top"};
+// Figures of measure/divergence.h, in the order of kFigures, at positions [from, to).
+struct DivergenceFigures {
+  int64_t from = 0, to = 0, tokens = 0;
+  std::array<Figure, std::size(kFigures)> all{};
+  const Figure& at(std::string_view key) const { return all[std::ranges::find(kFigures, key) - kFigures]; }
+};
+struct Divergence : DivergenceFigures {
+  std::vector<DivergenceFigures> positions{};  // growing contexts only
 };
 
 // Times and throughput; unset: copied from an equal column.
@@ -127,8 +146,9 @@ struct Timing {
 struct Record {
   Column column;
   int64_t length = 0;
-  std::variant<Growing, Retrieval, Loss, Speed, LossPart> value{};  // alternatives in the order of Kind
-  std::optional<double> rope_factor{};                              // unset without a scaling
+  // As in Kind.
+  std::variant<Growing, Retrieval, Loss, Speed, LossPart, Divergence> value{};
+  std::optional<double> rope_factor{};  // unset without a scaling
   std::optional<Timing> timing{};
 
   static Record of(const Unit& unit);  // without a result
@@ -147,11 +167,30 @@ struct TextFile {
   std::optional<std::string> fingerprint{};
 };
 
+struct PlanModel {
+  std::string name, fingerprint, texts;  // folder or GGUF file; checksums: weights, texts
+};
+struct PlanOptions {
+  std::string backend;
+  std::optional<std::string> weights{};
+  std::string dtype, k_dtype, v_dtype;
+  std::optional<int64_t> activations{};  // bits; unset: 8, or weights without quantization
+  std::optional<double> factor{}, theta{};
+  std::optional<int64_t> steps_per_octave{}, prefill_chunk{};
+  std::optional<std::string> frequencies{};  // fingerprint; runs with one scaling
+  bool stale_cache = false;
+};
+struct PlanAgainst {  // the reference of a divergence
+  PlanModel model;
+  Column column;
+  PlanOptions options;
+};
+
 // Header of a log: the settings that the results depend on.
 struct Plan {
-  struct Model {
-    std::string name, fingerprint, texts;  // folder or GGUF file; checksums: weights, texts
-  };
+  using Model = PlanModel;
+  using Options = PlanOptions;
+  using Against = PlanAgainst;
   struct Growing {
     bool measured = false;
     int64_t step = 0;
@@ -181,16 +220,6 @@ struct Plan {
   struct Speed {
     bool measured = false;
   };
-  struct Options {
-    std::string backend;
-    std::optional<std::string> weights{};
-    std::string dtype, k_dtype, v_dtype;
-    std::optional<int64_t> activations{};  // bits; unset: 8, or weights without quantization
-    std::optional<double> factor{}, theta{};
-    std::optional<int64_t> steps_per_octave{}, prefill_chunk{};
-    std::optional<std::string> frequencies{};  // fingerprint; runs with one scaling
-    bool stale_cache = false;
-  };
   struct Shard {
     int64_t index = 0, count = 1;
   };
@@ -204,6 +233,7 @@ struct Plan {
   Passkey passkey{};
   Speed speed{};
   Options options{};
+  std::optional<Against> against{};
   Shard shard{};
   nlohmann::ordered_json methods = nlohmann::ordered_json::object();  // method -> all settings
 

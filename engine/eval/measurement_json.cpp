@@ -154,6 +154,19 @@ void fields(Fields& io, LossPart& part) {
   io("losses", part.losses, {-1, kMostNumber});
 }
 
+void fields(Fields& io, DivergenceFigures& figures) {
+  io("from", figures.from)("to", figures.to)("tokens", figures.tokens);
+  for (size_t i = 0; i < figures.all.size(); ++i) {
+    io(kFigures[i], figures.all[i].value, kAnyNumber);
+    io(std::string(kFigures[i]) + "_stderr", figures.all[i].error, kAnyNumber);
+  }
+}
+
+void fields(Fields& io, Divergence& divergence) {
+  fields(io, static_cast<DivergenceFigures&>(divergence));
+  io.unless_empty("positions", divergence.positions);
+}
+
 void fields(Fields& io, Timing& timing) {
   io("seconds", timing.seconds)("prefill_tok_s", timing.prefill_tok_s)("decode_tok_s", timing.decode_tok_s);
   io("rerotation_s", timing.rerotation_s);
@@ -214,6 +227,10 @@ void fields(Fields& io, Plan::Options& options) {
   io("activations", options.activations)("stale_cache", options.stale_cache);
 }
 
+void fields(Fields& io, Plan::Against& against) {
+  io("model", against.model)("scaling", against.column)("options", against.options);
+}
+
 void fields(Fields& io, Plan::Shard& shard) {
   io("index", shard.index)("count", shard.count, {1, kMaxCount});
 }
@@ -224,7 +241,7 @@ void fields(Fields& io, Plan& plan) {
   io("original_ctx", plan.original_ctx, {1, kMaxCount}).list("scalings", plan.columns);
   io.list("lengths", plan.lengths, {1, kMaxCount})("growing", plan.growing)("perplexity", plan.perplexity);
   io("passkey", plan.passkey)("speed", plan.speed)("options", plan.options)("shard", plan.shard);
-  io.unless_empty("methods", plan.methods);
+  io.unless_empty("methods", plan.methods)("against", plan.against);
   const bool reads = plan.perplexity.measured || plan.growing.measured;
   io.require(plan.text || !reads, "text", "an object");
   io.require(plan.methods.is_object() && std::ranges::all_of(plan.methods, &Json::is_string), "methods",

@@ -20,9 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A result line has about 400 bytes, a line with token losses about 20 bytes per token.
+// Read and written at most; a token's loss takes about 20 bytes.
 constexpr uint64_t kMaxLogBytes = uint64_t{64} << 20;
-constexpr size_t kMaxLineBytes = size_t{16} << 20;
 constexpr const char* kVersionKey = "lariat_sweep";
 constexpr std::string_view kLogStart = "{\"lariat_sweep\":";
 
@@ -33,9 +32,6 @@ constexpr std::string_view kLogStart = "{\"lariat_sweep\":";
 void parse_line(std::vector<Measurements>& parts, const std::filesystem::path& file, size_t number,
                 std::string_view line) {
   const std::string where = fmt::format("{}: line {}", file.string(), number);
-  if (line.size() > kMaxLineBytes)
-    throw Error(
-        fmt::format("{}: {} bytes, longer than any result; remove the line or the file", where, line.size()));
   const Json json = parse_ordered_json(line, where);
   const bool plan = json.is_object() && json.contains(kVersionKey);
   if (number == 1 && !plan) fail(file, "not a results file; name another file");
@@ -180,6 +176,8 @@ MeasurementLog::MeasurementLog(std::filesystem::path file, const Plan& plan, boo
   if (fd_ < 0) fail(file_, std::string("cannot be written: ") + std::strerror(errno));
   if (resume && ::ftruncate(fd_, static_cast<off_t>(bytes)) != 0)
     fail(file_, std::string("cannot be resumed: ") + std::strerror(errno));
+  bytes_ = bytes;
+  regular_ = std::filesystem::is_regular_file(file_, ec);
   contents_.plan = plan;
   if (!continues) write_line(to_json(plan));
 }
@@ -195,10 +193,16 @@ void MeasurementLog::append(const Record& record) {
 
 // One write() per line: killed processes leave at most one incomplete line, the last.
 void MeasurementLog::write_line(const Json& json) {
-  if (const int error = write_all(fd_, json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n")) {
+  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (regular_ && bytes_ + line.size() > kMaxLogBytes)
+    fail(file_,
+         fmt::format("full: a resumed run reads at most {} MiB; measure fewer tokens, or keep no results",
+                     kMaxLogBytes >> 20));
+  if (const int error = write_all(fd_, line)) {
     fail(file_, std::string("writing failed: ") + std::strerror(error) +
                     "; check the space on its disk, earlier results are kept");
   }
+  bytes_ += line.size();
 }
 
 }  // namespace lariat

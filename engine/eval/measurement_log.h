@@ -53,6 +53,8 @@ class MeasurementLog {
   void write_line(const nlohmann::ordered_json& json);
   std::filesystem::path file_;
   int fd_ = -1;
+  uint64_t bytes_ = 0;
+  bool regular_ = false;
   Measurements contents_;
 };
 

@@ -9,7 +9,7 @@ namespace lariat {
 
 // Evidence that two columns differ, from the rows that only one of them answers: 2^n b! c! / (n + 1)!, with
 // n = b + c. Without a difference it reaches 1 / alpha with a probability of at most alpha, however often it
-// is read (Ville's inequality; Beta(1, 1) mixture against 1/2, arXiv 2106.02693). 11 rows one way reach 100.
+// is read (Ville's inequality; Beta(1, 1) mixture against 1/2, arXiv 2106.02693).
 double discordant_e_value(int64_t only_a, int64_t only_b);
 
 // Confidence sequence for the mean difference of paired shares (arXiv 2010.09686, hedged capital): all its

@@ -48,21 +48,29 @@ RetrievalValue& RetrievalValue::operator+=(const RetrievalValue& other) {
   return *this;
 }
 
-std::optional<RetrievalValue> SweepTable::retrieval(const Column& column, int64_t length) const {
+std::optional<RetrievalValue> SweepTable::retrieval(const Column& column, NeedleTask task,
+                                                    int64_t length) const {
   RetrievalValue sum;
   for (const double depth : depths) {
-    if (const auto* value = find_cell(passkey, {column, length, depth})) sum += *value;
+    if (const auto* value = find_cell(passkey, {column, task, length, depth})) sum += *value;
   }
   if (sum.trials == 0) return std::nullopt;
   return sum;
 }
 
+std::vector<RetrievalMap> retrieval_maps(const SweepTable& table) {
+  std::vector<RetrievalMap> maps;
+  for (const Column& column : table.columns) {
+    for (const NeedleTask task : table.tasks)
+      maps.push_back({column, task, table.tasks.size() > 1 ? std::string(name_of(task)) : column.name()});
+  }
+  return maps;
+}
+
 SweepTable tabulate(const Measurements& log) {
   const Plan& plan = log.plan;
-  SweepTable table{plan.original_ctx, plan.columns, plan.lengths, plan.passkey.depths, plan.passkey.task};
-  const bool by_task = !plan.passkey.tasks.empty();
-  if (by_task) table.columns.clear();
-  for (const NeedleTask task : plan.passkey.tasks) table.columns.emplace_back(name_of(task));
+  SweepTable table{plan.original_ctx, plan.columns, plan.lengths, plan.passkey.depths, plan.passkey.tasks};
+  if (table.tasks.empty()) table.tasks = {plan.passkey.task};
   table.trials = plan.passkey.trials * std::ssize(table.depths);
   if (plan.growing.measured) table.growing_columns = plan.growing.columns;
   table.view = log.view;
@@ -73,10 +81,10 @@ SweepTable tabulate(const Measurements& log) {
       Loss& value = table.perplexity[cell] = *loss;
       if (!(loss->error >= 0 && loss->error <= kMostPerplexity)) value.error = std::nan("");
     } else if (const auto* found = std::get_if<Retrieval>(&record.value)) {
-      const Column column = by_task ? Column(name_of(found->task.value_or(table.task))) : record.column;
       const auto correct = static_cast<double>(found->correct);
-      table.passkey[{column, record.length, found->depth}] = {found->trials, found->recall.value_or(correct),
-                                                              found->recall.has_value()};
+      const NeedleTask task = found->task.value_or(plan.passkey.task);
+      table.passkey[{record.column, task, record.length, found->depth}] = {
+          found->trials, found->recall.value_or(correct), found->recall.has_value()};
     } else if (const auto* growing = std::get_if<Growing>(&record.value)) {
       if (record.length == table.lengths.back())
         table.growing[record.column] = growing_value(record.column, *growing);

@@ -37,13 +37,13 @@ struct GrowingValue {
 // Cells may be missing (interrupted sweep, non-finite loss).
 struct SweepTable {
   int64_t original_ctx = 0;
-  std::vector<Column> columns;  // or task names of several passkey tasks under one scaling
+  std::vector<Column> columns;
   std::vector<int64_t> lengths;
   std::vector<double> depths;
-  NeedleTask task = NeedleTask::kPasskey;
+  std::vector<NeedleTask> tasks;
   int64_t trials = 0;  // per length, over all depths
   std::map<std::pair<Column, int64_t>, Loss> perplexity{};
-  std::map<std::tuple<Column, int64_t, double>, RetrievalValue> passkey{};
+  std::map<std::tuple<Column, NeedleTask, int64_t, double>, RetrievalValue> passkey{};
   std::map<std::pair<Column, int64_t>, SpeedValue> speed{};
   std::vector<Column> growing_columns{};  // columns plus their stale variants
   std::map<Column, GrowingValue> growing{};
@@ -51,8 +51,14 @@ struct SweepTable {
   double shown_p = 0;  // largest_shown_p (difference.h)
 
   // Sum over all depths; unset: not measured.
-  std::optional<RetrievalValue> retrieval(const Column& column, int64_t length) const;
+  std::optional<RetrievalValue> retrieval(const Column& column, NeedleTask task, int64_t length) const;
 };
+struct RetrievalMap {
+  Column column;
+  NeedleTask task;
+  std::string name;  // the column's, or of several tasks the task's
+};
+std::vector<RetrievalMap> retrieval_maps(const SweepTable& table);
 
 SweepTable tabulate(const Measurements& log);
 

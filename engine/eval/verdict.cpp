@@ -66,17 +66,16 @@ struct Ranked {
     std::erase_if(columns, [&](const Column& column) { return find(column).value != all[0].value; });
     return columns;
   }
-  // ", and yarn (83 %) is within ..."
+  // ", not decided against yarn (83 %)"
   template <class Text>
-  std::string within_noise(const Text& number) const {
+  std::string not_decided(const Text& number) const {
     std::vector<std::string> names;
     for (const Column& column : standing.best) {
       if (find(column).value != all[0].value)
         names.push_back(fmt::format("{} ({})", name_in_text(column), number(find(column))));
     }
     if (names.empty()) return "";
-    return fmt::format(", and {} {} within noise of the best", joined(names),
-                       names.size() == 1 ? "is" : "are");
+    return ", not decided against " + joined(names);
   }
   const Value& find(const Column& column) const { return *std::ranges::find(all, column, &Value::column); }
   // Adds the sentence, unless only one column was measured.
@@ -109,7 +108,7 @@ Standing stand(const std::string& where, std::vector<LossColumn> columns, const 
   const auto best = ranked.leaders();
   const auto number = [](const LossColumn& column) { return compact(std::exp(column.value)); };
   return ranked.said(fmt::format("{} {} {} the lowest perplexity, {}{}; {} has {}.", where, names_of(best),
-                                 best.size() == 1 ? "has" : "have", lowest, ranked.within_noise(number),
+                                 best.size() == 1 ? "has" : "have", lowest, ranked.not_decided(number),
                                  name_in_text(all[ranked.next].column), more(ranked.ahead)));
 }
 
@@ -135,7 +134,7 @@ Winners winners(const SweepTable& table, Standing (*stand_at)(const SweepTable&,
   for (const Column& column : table.columns) {
     if (most > 0 && wins[column] == most) result.columns.push_back(column);
   }
-  result.where = result.columns.size() > 1 ? ", within noise," : "";
+  result.where = result.columns.size() > 1 ? ", not decided," : "";
   result.where += result.compared == 1 ? " at the one length compared"
                                        : fmt::format(" at {} of {} lengths", most, result.compared);
   return result;
@@ -145,7 +144,7 @@ std::string overall_sentence(const SweepTable& table) {
   const Winners read = winners(table, by_perplexity), found = winners(table, by_retrieval);
   if (read.compared + found.compared == 0) return "";
   const std::string beyond = fmt::format("{} {} tokens ", kOverall, table.original_ctx);
-  const std::string things = needles_noun(table.task);
+  const std::string things = needles_noun(table.tasks.front());
   const auto verb = [](const Winners& by, const char* word) {
     return fmt::format("{} {}{}", names_of(by.columns), word, by.columns.size() == 1 ? "s" : "");
   };
@@ -190,7 +189,7 @@ Standing by_retrieval(const SweepTable& table, int64_t length) {
   Ranked ranked(share_columns(table, length), table.columns, table.shown_p);
   if (ranked.all.empty()) return ranked.standing;
   const double most = ranked.all.front().share(), fewest = ranked.all.back().share();
-  const std::string where = fmt::format("At {} tokens", length), things = needles_noun(table.task);
+  const std::string where = fmt::format("At {} tokens", length), things = needles_noun(table.tasks.front());
   if (most == 0) return ranked.said(fmt::format("{} none of the {} are found.", where, things));
   if (most == fewest)
     return ranked.said(fmt::format("{} every scaling{} finds {} of the {}.", where, and_method(table.columns),
@@ -204,7 +203,7 @@ Standing by_retrieval(const SweepTable& table, int64_t length) {
   const auto points = [](double share) { return std::llround(100 * share); };
   return ranked.said(fmt::format("{} {} {} the most {}, {} of {}{}; {} finds {} points fewer ({} to {}).",
                                  where, names_of(best), best.size() == 1 ? "finds" : "find", things,
-                                 percent(most), table.trials, ranked.within_noise(number),
+                                 percent(most), table.trials, ranked.not_decided(number),
                                  name_in_text(ranked.all[ranked.next].column), points(ranked.ahead.value),
                                  points(ranked.ahead.low), points(ranked.ahead.high)));
 }

@@ -11,9 +11,10 @@ namespace {
 
 std::map<std::string, double> by_key(const DivergenceResult& result) {
   std::map<std::string, double> values;
-  for (const DivergenceFigure& figure : figures(result)) {
-    values[figure.key] = figure.value;
-    if (figure.error) values[std::string(figure.key) + "_stderr"] = *figure.error;
+  const Divergence figures = divergence_of(result);
+  for (const std::string key : kFigures) {
+    values[key] = figures.at(key).value;
+    if (const auto error = figures.at(key).error) values[key + "_stderr"] = *error;
   }
   return values;
 }

@@ -67,15 +67,15 @@ TEST(ReportPage, EscapesItsData) {
   const Json more = {{"</script><script>alert(1)</script>", "<!--<script>"},
                      {"quotes", "\" ' ` \\ ${x} \u2028 \x01 &lt;"},
                      {"numbers", {1.5, int64_t{1} << 52, nullptr}}};
-  const std::string json = data_in(report_page(grown(), more));
+  const std::string json = data_in(page_of(grown(), more));
   for (const auto& [key, value] : more.items()) EXPECT_EQ(Json::parse(json)[key], value);
   EXPECT_EQ(json.find_first_of("<\n"), std::string::npos);
   // Invalid UTF-8 does not abort a report.
-  EXPECT_EQ(Json::parse(data_in(report_page(grown(), {{"name", "caf\xE9"}})))["name"], "caf\uFFFD");
+  EXPECT_EQ(Json::parse(data_in(page_of(grown(), {{"name", "caf\xE9"}})))["name"], "caf\uFFFD");
 }
 
 TEST(ReportPage, NeedsNoOtherFile) {
-  std::string page = report_page(grown());
+  std::string page = page_of(grown());
   const std::string space = "http://www.w3.org/2000/svg";  // not an address
   for (size_t at = 0; (at = page.find(space, at)) != std::string::npos;) page.erase(at, space.size());
   for (const char* foreign : {"http:", "https:", "<link", "<img", "@import", "url(", "src=", "<script>"})
@@ -85,15 +85,15 @@ TEST(ReportPage, NeedsNoOtherFile) {
 
 TEST(SweepReport, IsTheSameInAnyOrderAndAtAnySpeed) {
   Measurements log = grown();
-  const std::string page = report_page(log);
+  const std::string page = page_of(log);
   const Json data = Json::parse(data_in(page));
   EXPECT_EQ(data["results"].size(), log.records.size());
-  EXPECT_EQ(data["conclusions"], sweep_json(log)["conclusions"]);
+  EXPECT_EQ(data["conclusions"], sweep_json(log, tabulate(log))["conclusions"]);
   std::ranges::reverse(log.records);
   for (auto& record : log.records) {
     if (record.kind() == Kind::kPerplexity) record.timing->seconds = 7;
   }
-  EXPECT_EQ(report_page(log), page);
+  EXPECT_EQ(page_of(log), page);
 }
 
 std::vector<double> values_of(const std::string& svg, const std::string& pattern) {
@@ -169,11 +169,11 @@ TEST(ResultsCsv, HasOneRowPerMeasurement) {
   loss_in(log.records.back()).positions[1].loss = NAN;
   log.records[0].column = "a \"b\", c";
   loss_in(log.records[0]).ppl = NAN;
-  EXPECT_TRUE(holds(results_csv(log), "\nperplexity,\"a \"\"b\"\", c\",,false,512,,,,,0.1,1000,"));
+  EXPECT_TRUE(holds(csv_of(log), "\nperplexity,\"a \"\"b\"\", c\",,false,512,,,,,0.1,1000,"));
   const char* names[] = {"measure", "scaling", "position_method", "stale", "length", "depth", "from",
                          "to",      "value",   "error",           "count", "low",    "high",  "unit"};
   std::string chosen;
-  for (auto& row : csv_rows(results_csv(log))) {
+  for (auto& row : csv_rows(csv_of(log))) {
     for (const char* name : names) chosen += row.at(name) + ",";
     chosen.back() = '\n';
     EXPECT_EQ(row["weights"] + row["factor"] + row["model"] + row["dtype"] + row["cache_dtype"] +
@@ -203,7 +203,7 @@ TEST(ResultsCsv, HasOneRowPerMeasurement) {
 TEST(ResultsCsv, RowsOfOtherSettingsHaveOtherKeys) {
   const auto keys = [](const Measurements& of) {
     std::set<std::string> found;
-    for (auto& row : csv_rows(results_csv(of))) {
+    for (auto& row : csv_rows(csv_of(of))) {
       for (const char* number : {"value", "error", "count", "low", "high"}) row.erase(number);
       EXPECT_TRUE(found.insert(Json(row).dump()).second) << Json(row);
     }
@@ -214,12 +214,15 @@ TEST(ResultsCsv, RowsOfOtherSettingsHaveOtherKeys) {
   log.records.back().value =
       Retrieval{.depth = 0.25, .task = NeedleTask::kMultikey, .trials = 5, .correct = 2};
   log.plan.options.activations = 16;
+  log.records.push_back(Record::of({Kind::kDivergence, "none", 512}));
+  std::get<Divergence>(log.records.back().value).tokens = 5;
   log.plan.options.factor = log.plan.options.theta = 2;
   log.plan.options.steps_per_octave = log.plan.options.prefill_chunk = 4;
   log.plan.options.weights = log.plan.options.frequencies = "x";
   log.plan.passkey.chat = false;
   log.plan.perplexity.step = 3;
   log.plan.text = {"text.txt", 9, "f"};
+  log.plan.against = {{"other", "f", "t"}, "none", log.plan.options};
   const auto before = keys(log);
   const Json plan = to_json(log.plan), flat = plan.flatten();
   int changed = 0;
@@ -248,7 +251,7 @@ TEST(ResultsCsv, RowsOfOtherSettingsHaveOtherKeys) {
 }
 
 std::string main_of(const Measurements& log) {
-  const std::string page = report_page(log);
+  const std::string page = page_of(log);
   const size_t begin = page.find("<main>"), end = page.find("</main>");
   const std::string main = page.substr(std::min(begin, page.size()), end - begin);
   EXPECT_TRUE(names(main, "cpu | bf16"));

@@ -68,7 +68,7 @@ class MethodSweep : public SmallSweep {
 TEST_F(MethodSweep, MeasuresMethodsAloneAndWithScalings) {
   options_.scalings = {"none",           "dynamic",         "dca",     "dca/window=64/chunk=192",
                        "string+dynamic", "sinks/window=60", "dca+yarn"};
-  Sweep sweep(engine_, options_);
+  Schedule sweep(engine_, options_);
   EXPECT_EQ(sweep.notes(),
             (std::vector<std::string>{
                 "dca is dca/chunk=192/window=64", "dca/window=64/chunk=192 is dca/chunk=192/window=64",
@@ -131,7 +131,7 @@ TEST_F(MethodSweep, ReusesResultsIndependentOfTheLength) {
 // yarn/factor=2 is yarn at the length that gives this factor, at every length; a dynamic scale ends there.
 TEST_F(MethodSweep, AFactorBelongsToAColumn) {
   options_.scalings = {"yarn", "yarn/factor=2", "yarn/factor=4", "dynamic-yarn", "dynamic-yarn/factor=1.5"};
-  Sweep sweep(engine_, options_);
+  Schedule sweep(engine_, options_);
   EXPECT_EQ(sweep.scaling_for("yarn/factor=4", 256).factor, 4);
   EXPECT_EQ(sweep.scaling_for("yarn", 512).factor, 2);
   const Measurements log = run("a.jsonl");
@@ -145,7 +145,7 @@ TEST_F(MethodSweep, AFactorBelongsToAColumn) {
   EXPECT_EQ(colour_of(table, "yarn"), "of-yarn");
   EXPECT_NE(colour_of(table, "yarn/factor=2"), colour_of(table, "yarn/factor=4"));
   EXPECT_EQ(table.growing.at("yarn/factor=4").label, "yarn/factor=4");
-  const auto rows = csv_rows(results_csv(log));
+  const auto rows = csv_rows(csv_of(log));
   EXPECT_EQ(rows.at(0).at("scaling") + rows.at(0).at("factor"), "yarn2.0");
   EXPECT_EQ(Column("dca+yarn/factor=2.5").name(), "dca+yarn/factor=2.5");
   EXPECT_EQ(Column("dynamic-yarn/factor=3 stale").factor, 3);
@@ -157,7 +157,7 @@ TEST_F(MethodSweep, AFactorBelongsToAColumn) {
 TEST_F(MethodSweep, StaleColumnsAreAChoice) {
   options_.scalings = {"none", "dynamic", "dynamic-yarn stale"};
   options_.stale_too = false;
-  EXPECT_EQ(Sweep(engine_, options_).plan().growing.columns,
+  EXPECT_EQ(Schedule(engine_, options_).plan().growing.columns,
             (std::vector<Column>{"none", "dynamic", "dynamic-yarn stale"}));
 }
 
@@ -176,7 +176,7 @@ TEST_F(MethodSweep, TablesPicturesAndSentencesKnowTheColumns) {
   options_.scalings = {"none", "yarn", "dca+dynamic", "sinks/window=60"};
   const Measurements log = run("a.jsonl");
   const SweepTable table = tabulate(log);
-  const std::string csv = results_csv(log);
+  const std::string csv = csv_of(log);
   EXPECT_TRUE(holds(csv, "\nperplexity,none,sinks/sinks=4/window=60,false,512,"));
   EXPECT_TRUE(holds(csv, "\ngrowing,dynamic,dca/chunk=192/window=64,true,512,"));
   EXPECT_TRUE(holds(csv, "\ncache_bytes,dynamic,dca/chunk=192/window=64,false,256,"));
@@ -198,7 +198,7 @@ TEST_F(MethodSweep, TablesPicturesAndSentencesKnowTheColumns) {
 TEST_F(MethodSweep, InvalidColumnsAreOneLine) {
   const auto refused = [&](std::vector<std::string> columns) {
     options_.scalings = std::move(columns);
-    return error_of([&] { Sweep(engine_, options_).check(); });
+    return error_of([&] { Schedule(engine_, options_).check(); });
   };
   EXPECT_EQ(refused({"dynamic stale", "dca+dynamic-yarn stale", "dca"}), "");
   for (const char* column : {"dca stale", "yarn stale", "none stale", "dca+yarn stale"})
@@ -215,9 +215,8 @@ TEST_F(MethodSweep, TimeIsEstimatedByVisibleKeys) {
   options_.lengths = {512};
   const auto seconds = [&](const char* column) {
     options_.scalings = {column};
-    Sweep sweep(engine_, options_);
-    sweep.set_pace({.token = 0, .pair = 1, .step = 0});
-    return sweep.seconds_left({sweep.plan()}).at(Kind::kPerplexity);
+    Schedule sweep(engine_, options_);
+    return sweep.seconds_left({sweep.plan()}, {.token = 0, .pair = 1, .step = 0}).at(Kind::kPerplexity);
   };
   EXPECT_DOUBLE_EQ(seconds("dca"), seconds("none"));
   EXPECT_NEAR(seconds("sinks/window=60") / seconds("none"), 64.0 / 257, 1e-9);

@@ -1,6 +1,8 @@
 #pragma once
 #include "engine/eval/measure/run_log.h"
 #include "engine/eval/measure/sweep.h"
+#include "engine/eval/render/report.h"
+#include "engine/eval/render/results_csv.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {
@@ -35,6 +37,11 @@ inline void add_growing(Measurements& log, const Column& column, int64_t length,
   log.plan.growing.step = step;
   log.plan.growing.columns.push_back(column);
 }
+
+inline std::string page_of(const Measurements& log, const Json& more = Json::object()) {
+  return report_page(log, tabulate(log), more);
+}
+inline std::string csv_of(const Measurements& log) { return results_csv(log, tabulate(log)); }
 
 // Rows of a CSV as {column: field}.
 inline std::vector<std::map<std::string, std::string>> csv_rows(const std::string& csv) {
@@ -86,10 +93,10 @@ class SmallSweep : public FolderTest {
   }
 
   Measurements run(const std::string& log_name) {
-    Sweep measured(engine_, options_);
+    Schedule measured(engine_, options_);
     measured.check();
     MeasurementLog log(dir_ / log_name, measured.plan(), /*resume=*/true);
-    EXPECT_TRUE(measured.run(log, {}));
+    EXPECT_TRUE(run_sweep(measured, {}, log, {}));
     return log.contents();
   }
 

@@ -25,7 +25,7 @@ class SweepTest : public SmallSweep {
     options_.passkeys.trials = 2;
     options_.speed = false;
   }
-  Sweep sweep() { return Sweep(engine_, options_); }
+  Schedule sweep() { return Schedule(engine_, options_); }
 };
 
 TEST_F(SweepTest, ALogIdentifiesModelAndTexts) {
@@ -96,7 +96,7 @@ TEST_F(SweepTest, AContextOfOneWindowIsReadOnce) {
   options_.scalings = {"none", "dynamic", "yarn"};
   options_.max_tokens.reset();
   options_.quick = true;
-  const Sweep quick = sweep();
+  const Schedule quick = sweep();
   EXPECT_EQ(quick.units().size(), 4U + 3U);
   EXPECT_EQ(quick.stride_of(640), 320);
   const Measurements both = run("both.jsonl");
@@ -154,15 +154,15 @@ TEST_F(SweepTest, DefaultsFitEveryTrainedLength) {
     engine_.model.spec.rope().original_ctx = engine_.model.spec.rope().max_position_embeddings = l0;
     SweepOptions options;
     options.text = dir_ / "book.txt";
-    std::string refused = error_of([&] { Sweep(engine_, options).check(); });
+    std::string refused = error_of([&] { Schedule(engine_, options).check(); });
     std::smatch fits;
     if (std::regex_search(refused, fits, std::regex("`lengths`[^0-9]*([0-9]+)"))) {
       EXPECT_GT(l0, 262'144);
       options.lengths = {std::stoll(fits[1])};
-      refused = error_of([&] { Sweep(engine_, options).check(); });
+      refused = error_of([&] { Schedule(engine_, options).check(); });
     }
     EXPECT_EQ(refused, "");
-    const Sweep measured(engine_, options);
+    const Schedule measured(engine_, options);
     const auto& found = measured.options().lengths;
     const bool open = options.lengths.empty();
     const int64_t longest = found.back();
@@ -216,7 +216,8 @@ TEST_F(SweepTest, TakenOverResultsEqualMeasuredOnes) {
     for (const int64_t length : options_.lengths) {
       EXPECT_EQ(find_cell(table.perplexity, {scaling, length})->ppl,
                 find_cell(together.perplexity, {scaling, length})->ppl);
-      EXPECT_EQ(table.retrieval(scaling, length)->found, together.retrieval(scaling, length)->found);
+      EXPECT_EQ(table.retrieval(scaling, NeedleTask::kPasskey, length)->found,
+                together.retrieval(scaling, NeedleTask::kPasskey, length)->found);
     }
     for (const auto& column : table.growing_columns)
       EXPECT_EQ(find_record(alone, "growing", column.name())["nll"],
@@ -325,7 +326,7 @@ TEST_F(SweepTest, SpeedAndMemoryAreMeasured) {
 }
 
 TEST_F(SweepTest, ScalingsUseTheFactorOfTheirLength) {
-  const Sweep measured = sweep();
+  const Schedule measured = sweep();
   EXPECT_EQ(measured.scaling_for("yarn", 1024).factor, 2.0);
   EXPECT_EQ(measured.scaling_for("linear", 256).factor, 1.0);
   EXPECT_EQ(measured.scaling_for("dynamic", 4096).factor, 2.0);
@@ -333,6 +334,31 @@ TEST_F(SweepTest, ScalingsUseTheFactorOfTheirLength) {
   options_.rope.factor = 8.0;
   EXPECT_EQ(sweep().scaling_for("ntk", 1024).factor, 8.0);
   EXPECT_EQ(sweep().scaling_for("none", 1024).type, RopeType::kDefault);
+}
+
+TEST_F(SweepTest, UnfinishedLossesStayWhileOtherUnitsEnd) {
+  std::atomic<bool> stop = false;
+  options_.growing = options_.passkey = options_.speed = false;
+  options_.lengths = {640};
+  options_.max_tokens = 2000;
+  options_.interrupted = &stop;
+  const auto log = dir_ / "a.jsonl";
+  const auto run_until = [&](const std::vector<std::string>& columns, const auto& stops) {
+    options_.scalings = columns;
+    const Schedule schedule(engine_, options_);
+    MeasurementLog results(log, schedule.plan(), /*resume=*/true);
+    stop = false;
+    return run_sweep(schedule, {}, results, [&](const SweepProgress& at) { stop = stop || stops(at); });
+  };
+  EXPECT_FALSE(run_until({"linear"}, [](const SweepProgress& at) { return at.done > 0; }));
+  const size_t kept = read_log(part_file(log)).records.size();
+  EXPECT_GE(kept, 1U);
+  const std::vector<std::string> both = {"none", "linear"};
+  EXPECT_FALSE(run_until(both, [](const SweepProgress& at) { return at.unit.column == Column("linear"); }));
+  const auto records = read_log(part_file(log)).records;
+  EXPECT_EQ(std::ranges::count(records, Column("linear"), &Record::column), static_cast<int64_t>(kept));
+  EXPECT_TRUE(run_until(both, [](const SweepProgress&) { return false; }));
+  EXPECT_FALSE(std::filesystem::exists(part_file(log)));
 }
 
 }  // namespace

@@ -49,8 +49,9 @@ TEST_F(Verdicts, ErrorsComeFromBlockDifferences) {
   EXPECT_EQ(std::tuple(all[0].kind, all[0].a, all[0].b, all[0].length),
             std::tuple(Kind::kPerplexity, Column("none"), Column("yarn"), 200));
   EXPECT_EQ(text_of(all[0]), "-3.92 % ± 0.50 % *");
-  EXPECT_TRUE(holds(results_csv(log_), "\nperplexity_difference,yarn,,false,200,,,,0.96078"));
-  EXPECT_EQ(csv_rows(results_csv(log_)).back().at("than"), "none");
+  EXPECT_TRUE(holds(csv_of(log_), "\nperplexity_difference,yarn,,false,200,,,,0.96078"));
+  EXPECT_EQ(csv_rows(csv_of(log_)).back().at("than"), "none");
+  EXPECT_EQ(csv_rows(csv_of(log_)).back().at("count"), "16");
   EXPECT_TRUE(names(measure(16, 0.04F), "4.1 % ± 1.1 %"));
   EXPECT_TRUE(names(measure(17, 0.02F, true), "0.54 %"));
   measure(16, 0.05F);
@@ -210,7 +211,7 @@ TEST_F(Verdicts, NameTheTask) {
   log_.plan.passkey.task = NeedleTask::kMultivalue;
   for (const char* scaling : {"none", "yarn"}) add_found(scaling, 400, 0);
   EXPECT_TRUE(said("400 | multivalue"));
-  const std::string page = report_page(log_);
+  const std::string page = page_of(log_);
   EXPECT_TRUE(names(page, "<h2>Numbers (multivalue) found"));
   EXPECT_FALSE(names(Json(sentences()).dump(), "passkeys"));
 }
@@ -219,7 +220,7 @@ TEST_F(Verdicts, EachClauseHasItsReason) {
   // The clauses of a sentence that not every comparison has.
   const auto clauses = [](const std::string& sentence) {
     std::string found;
-    for (const char* clause : {"noise", "Not decided", "No result", "alike", "every", "method", " to "})
+    for (const char* clause : {"not decided", "Not decided", "No result", "alike", "every", "method", " to "})
       found += holds(sentence, clause) ? std::string(clause) + " " : "";
     return found;
   };
@@ -240,7 +241,7 @@ TEST_F(Verdicts, EachClauseHasItsReason) {
   EXPECT_EQ(at_400() + clauses(last()), "") << "yarn wins alone";
   log_.records.pop_back();
   add_losses("ntk", 400, losses(0.001));
-  EXPECT_EQ(at_400() + clauses(last()), "noise noise ") << "two win";
+  EXPECT_EQ(at_400() + clauses(last()), "not decided not decided ") << "two win";
   EXPECT_TRUE(said("400 | yarn | ntk") && names(last(), "100 | ntk | yarn"));
   each([&](const char* scaling) { add_found(scaling, 400, 0); });
   EXPECT_EQ(clauses(sentences()[0]), "") << "none are found";

@@ -14,7 +14,7 @@ FUZZ_TARGET(sweep_log) {
                     "a record is read as written");
     fuzz::require(to_json(plan_from_json(to_json(log.plan), "")) == to_json(log.plan),
                   "a plan is read as written");
-    const std::string page = report_page(log), open = "id=\"data\">";
+    const std::string page = report_page(log, tabulate(log)), open = "id=\"data\">";
     const size_t begin = page.find(open) + open.size(), end = page.find('<', begin);
     const auto data = nlohmann::ordered_json::parse(page.substr(begin, end - begin));
     fuzz::require(page.substr(end, 9) == "</script>", "the data do not end with their element");

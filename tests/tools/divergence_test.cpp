@@ -1,3 +1,5 @@
+#include <fstream>
+
 #include "tests/tools/program.h"
 
 namespace lariat::test {
@@ -79,6 +81,29 @@ TEST(Against, ComparesGrowingContexts) {
   EXPECT_EQ(both["identical_frequencies"], false);
   const Outcome table = perplexity_of_demo(growing + "--buckets 3 --against same --against-rope-cache stale");
   EXPECT_TRUE(names(table.out, "600 | 599 | 400 - 599"));
+}
+
+// A resumed run measures only what its log lacks; results go to the CSV as printed.
+TEST(Against, IsLoggedAndResumed) {
+  const TempFolder folder;
+  const auto log = folder.path / "log.jsonl", csv = folder.path / "out.csv";
+  const std::string command =
+      "--ctx 200,300 --method growing --buckets 2 --against same --against-quantize q8 ";
+  const std::string kept = command + "--results " + log.string() + " --csv " + csv.string() + " ";
+  const Json whole = json_of_demo(kept);
+  EXPECT_EQ(whole, json_of_demo(command));
+  const std::string lines = slurp(log), rows = slurp(csv);
+  std::ofstream(log) << lines.substr(0, lines.size() - 9);
+  EXPECT_EQ(json_of_demo(kept + "--resume"), whole);
+  EXPECT_EQ(slurp(log), lines);
+  EXPECT_EQ(slurp(csv), rows);
+  const auto kl = fmt::format("\nkl,none,,false,300,,,,{},", whole["results"][1]["kl"].dump());
+  EXPECT_TRUE(holds(rows, kl)) << rows;
+  const Outcome other =
+      perplexity_of_demo("--ctx 200,300 --method growing --against same --against-dtype f32 " +
+                         ("--resume --results " + log.string()));
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_GT(slurp(log).size(), lines.size() + 1000) << "another reference is measured too";
 }
 
 TEST(Against, ReportsIdenticalSides) {

@@ -10,9 +10,10 @@ namespace {
 TEST(Files, AreInputsUnlessDeclaredAsOutputs) {
   const std::set<std::string> written = {"save-cache", "report", "results", "out",
                                          "trace",      "svg",    "csv",     "losses"};
-  const std::set<std::string> read = {"model",       "prompt-file", "load-cache", "rope-config", "file",
-                                      "against",     "haystack",    "merge",      "config",      "messages",
-                                      "tokens-file", "positions",   "prompts",    "draft"};
+  const std::set<std::string> read = {"model",   "prompt-file", "load-cache",         "rope-config",
+                                      "file",    "against",     "haystack",           "merge",
+                                      "config",  "messages",    "tokens-file",        "positions",
+                                      "prompts", "draft",       "against-rope-config"};
   const auto app = make_app();
   for (const CLI::App* command : commands_of(*app)) {
     for (const CLI::Option* option : options_of(*command)) {

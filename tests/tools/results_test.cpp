@@ -67,14 +67,33 @@ TEST_F(MeasuringErrors, ResultsNeverReplaceOtherFiles) {
   expect_error(run_lariat(perplexity + file("null") + " --resume"), 1, "null: ");
 }
 
+TEST_F(MeasuringErrors, PandasReadsTheCsv) {
+  std::string python;
+  for (const char* one : {"/usr/bin/python3", "python3"}) {  // packages install for the first
+    if (std::system(fmt::format("{} -c 'import pandas, matplotlib' 2>/dev/null", one).c_str()) == 0)
+      python = one;
+  }
+  if (python.empty()) LARIAT_SKIP("python3-pandas or python3-matplotlib is missing");
+  Json expected;
+  for (const std::string scaling : {"yarn", "dynamic"}) {
+    const std::string command = "perplexity" + model() + " --file " + text_.string() +
+                                " -c 600,700 --max-tokens 800" +
+                                " --device cpu --json --rope-factor 2 --rope-scaling " + scaling + " --csv ";
+    expected = json_of(run_lariat(command + file(scaling + ".csv")))["results"];
+  }
+  put("plot.py", slurp(kSource / "examples" / "error_bars.py") +
+                     "print(float(ppl.value['dynamic'][700]), len(ppl.value.columns))\n");
+  const std::string run = fmt::format("cd {} && MPLBACKEND=Agg MPLCONFIGDIR={} {} plot.py >out 2>err",
+                                      dir_.string(), dir_.string(), python);
+  ASSERT_EQ(std::system(run.c_str()), 0) << slurp(dir_ / "err");
+  EXPECT_EQ(slurp(dir_ / "out"), fmt::format("{} 2\n", expected[1]["ppl"].get<double>()));
+  EXPECT_GT(std::filesystem::file_size(dir_ / "perplexity.png"), 1000U);
+}
+
 TEST_F(MeasuringErrors, ARequestedFileIsWrittenOrRefused) {
-  const std::string against = "perplexity" + model() + " --file " + text_.string() +
-                              " --max-tokens 300 -c 128 --against same --against-quantize q8 ";
   const std::string sweep = "sweep" + model() + " --report " + file("x.html") + " --device cpu ";
   const std::string out = file("out");
   for (const auto& [command, option] : std::vector<std::pair<std::string, std::string>>{
-           {against + "--csv " + out, "--csv"},
-           {against + "--results " + out, "--results"},
            {"sweep --report " + file("x.html") + " --merge x.jsonl --losses " + out, "--losses"},
            {"sweep --report " + file("x.html") + " --merge x.jsonl --results " + out, "--results"},
            {sweep + "--no-perplexity --no-growing --losses " + out, "--losses"},

@@ -1,5 +1,7 @@
+#include <chrono>
 #include <cmath>
 #include <map>
+#include <random>
 
 #include "kernels/error.h"
 #include "models/text/unicode.h"
@@ -220,7 +222,7 @@ TEST_F(MeasuringTest, PasskeysResumeAfterEachAnsweredPrompt) {
   EXPECT_EQ(one["results"], whole["tasks"][1]["results"]);
 }
 
-TEST_F(MeasuringTest, LossesResumeAfterEachWindowAndBucket) {
+TEST_F(MeasuringTest, LossesResumeAfterEachWindowAndContext) {
   const std::string command = "perplexity" + model() + " --file " + text_.string() +
                               " --device cpu --threads 1 --json --max-tokens 700 --results ";
   for (const std::string method : {" --ctx 128,256", " --method growing --ctx 600 --step 64 --buckets 3"}) {
@@ -232,6 +234,41 @@ TEST_F(MeasuringTest, LossesResumeAfterEachWindowAndBucket) {
       EXPECT_EQ(json_of(run_lariat(command + file("part.jsonl") + method + " --resume")), whole) << at;
       EXPECT_EQ(slurp(dir_ / "part.jsonl"), log) << at;
     }
+  }
+}
+
+// SIGKILL at ten random moments of one run, resumed each time.
+TEST_F(MeasuringTest, KilledRunsResumeToTheSameLog) {
+  const std::string common = model() + " --device cpu --threads 1 --quiet --results ";
+  const std::string text = " --file " + text_.string();
+  std::mt19937 random(5);
+  for (const std::string& command :
+       {"perplexity --ctx 128,256 --max-tokens 2000" + text + common,
+        "passkey --lengths 640,768 --depths 0,1 --trials 3" + common,
+        "sweep --report " + file("page.html") +
+            " --scalings none,dynamic --lengths 256,640 --depths 0,1 --trials 2 " +
+            "--no-speed --max-tokens 1000 --losses " + file("losses") + text + common}) {
+    const bool sweep = command.starts_with("sweep");
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_EQ(run_lariat(command + file("whole.jsonl")).code, 0);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const std::string losses = sweep ? slurp(dir_ / "losses") : "";
+    const std::string resumed = command + file("part.jsonl") + " --resume";
+    std::filesystem::remove(dir_ / "part.jsonl");
+    std::filesystem::remove(dir_ / "losses");
+    std::uniform_real_distribution<double> moment(0, seconds / 2);
+    for (int i = 0; i < 10; ++i) {
+      const std::string killed = fmt::format("timeout -s KILL {:.3f} {} {} >{} 2>&1", moment(random),
+                                             lariat_program(), resumed, file("out"));
+      std::system(killed.c_str());
+    }
+    const Outcome last = run_lariat(resumed);
+    EXPECT_EQ(last.code, 0) << last.err;
+    EXPECT_EQ(comparable(dir_ / "part.jsonl"), comparable(dir_ / "whole.jsonl")) << command;
+    if (sweep) {
+      EXPECT_EQ(slurp(dir_ / "losses"), losses);
+    }
+    EXPECT_FALSE(std::filesystem::exists(part_file(dir_ / "part.jsonl")));
   }
 }
 

@@ -32,9 +32,9 @@ Estimate mean_of(const std::vector<TokenDivergence>& tokens, const Value& value)
   return {mean, std::sqrt(squares / n / (n - 1))};
 }
 
-DivergenceFigure exp_of(const char* key, const char* label, const Estimate& mean) {
+Figure exp_of(const Estimate& mean) {
   const double value = std::exp(mean.value);
-  return {key, label, value, value * mean.error};
+  return {value, value * mean.error};
 }
 
 double difference(const TokenDivergence& token) {
@@ -47,6 +47,34 @@ double percentile(const std::vector<double>& values, double share) {
   const auto below = static_cast<size_t>(place);
   const double above = values[std::min(below + 1, values.size() - 1)];
   return std::lerp(values[below], above, place - std::floor(place));
+}
+
+DivergenceFigures figures(const DivergenceResult& result, int64_t from, int64_t to) {
+  using Token = TokenDivergence;
+  std::vector<Token> tokens;
+  std::ranges::copy_if(result.tokens, std::back_inserter(tokens),
+                       [&](const Token& token) { return token.position >= from && token.position < to; });
+  const Estimate kl = mean_of(tokens, [](const Token& t) { return t.kl; });
+  const Estimate p = mean_of(tokens, difference);
+  const Estimate square = mean_of(tokens, [](const Token& t) { return difference(t) * difference(t); });
+  const Estimate top = mean_of(tokens, [](const Token& t) { return t.same_top ? 1.0 : 0.0; });
+  const double rms = std::sqrt(square.value);
+  double largest = std::isnan(p.value) ? p.value : 0;
+  std::vector<double> kls(std::isnan(kl.value) ? 1 : 0, kl.value);  // NaN has no order
+  for (const Token& token : tokens) {
+    largest = std::max(largest, std::abs(difference(token)));
+    if (!std::isnan(kl.value)) kls.push_back(token.kl);
+  }
+  std::sort(kls.begin(), kls.end());
+  return {from,
+          to,
+          std::ssize(tokens),
+          {exp_of(mean_of(tokens, [](const Token& t) { return t.loss; })),
+           exp_of(mean_of(tokens, [](const Token& t) { return t.reference_loss; })),
+           exp_of(mean_of(tokens, [](const Token& t) { return t.loss - t.reference_loss; })),
+           Figure{kl.value, kl.error}, Figure{percentile(kls, 0.99)}, Figure{kls.back()},
+           Figure{p.value, p.error}, Figure{rms, rms == 0 ? 0 : square.error / (2 * rms)}, Figure{largest},
+           Figure{top.value, top.error}}};
 }
 
 struct Side {
@@ -163,37 +191,12 @@ TokenDivergence diverge(std::span<const float> logits, std::span<const float> re
           top - logits.begin() == reference_top - reference.begin()};
 }
 
-std::vector<DivergenceFigure> figures(const DivergenceResult& result, int64_t from, int64_t to) {
-  using Token = TokenDivergence;
-  std::vector<Token> tokens;
-  std::ranges::copy_if(result.tokens, std::back_inserter(tokens),
-                       [&](const Token& token) { return token.position >= from && token.position < to; });
-  const Estimate kl = mean_of(tokens, [](const Token& t) { return t.kl; });
-  const Estimate p = mean_of(tokens, difference);
-  const Estimate square = mean_of(tokens, [](const Token& t) { return difference(t) * difference(t); });
-  const Estimate top = mean_of(tokens, [](const Token& t) { return t.same_top ? 1.0 : 0.0; });
-  const double rms = std::sqrt(square.value);
-  double largest = std::isnan(p.value) ? p.value : 0;
-  std::vector<double> kls(std::isnan(kl.value) ? 1 : 0, kl.value);  // NaN has no order
-  for (const Token& token : tokens) {
-    largest = std::max(largest, std::abs(difference(token)));
-    if (!std::isnan(kl.value)) kls.push_back(token.kl);
-  }
-  std::sort(kls.begin(), kls.end());
-  return {
-      exp_of("ppl", "perplexity", mean_of(tokens, [](const Token& t) { return t.loss; })),
-      exp_of("against_ppl", "perplexity of --against",
-             mean_of(tokens, [](const Token& t) { return t.reference_loss; })),
-      exp_of("ppl_ratio", "perplexity ratio",
-             mean_of(tokens, [](const Token& t) { return t.loss - t.reference_loss; })),
-      {"kl", "KL divergence in nats, mean", kl.value, kl.error},
-      {"kl_p99", "  99th percentile", percentile(kls, 0.99)},
-      {"kl_max", "  largest", kls.back()},
-      {"p_diff", "difference of p(token) in %, mean", p.value, p.error, 100},
-      {"p_diff_rms", "  root mean square", rms, rms == 0 ? 0 : square.error / (2 * rms), 100},
-      {"p_diff_max", "  largest", largest, std::nullopt, 100},
-      {"same_top", "same top token, %", top.value, top.error, 100},
-  };
+Divergence divergence_of(const DivergenceResult& result, const std::vector<int64_t>& ends) {
+  Divergence divergence{figures(result, 0, std::numeric_limits<int64_t>::max())};
+  divergence.to = result.ctx;
+  for (int64_t from = 0; const int64_t to : ends)
+    divergence.positions.push_back(figures(result, std::exchange(from, to), to));
+  return divergence;
 }
 
 // Scales are monotonic in length, so comparing the shortest and the longest length suffices.

@@ -31,22 +31,13 @@ struct TokenDivergence {
 };
 TokenDivergence diverge(std::span<const float> logits, std::span<const float> reference, int32_t token);
 
-// A value above, its names in JSON and in text, and its standard error (NaN for n < 2).
-struct DivergenceFigure {
-  const char *key, *label;
-  double value = 0;
-  std::optional<double> error{};
-  double scale = 1;  // factor for printing; 100: %
-};
-
 struct DivergenceResult {
   int64_t ctx = 0;
   std::vector<TokenDivergence> tokens;
   bool complete = false;
 };
-// Computes the values above over the tokens at positions [from, to).
-std::vector<DivergenceFigure> figures(const DivergenceResult& result, int64_t from = 0,
-                                      int64_t to = std::numeric_limits<int64_t>::max());
+// The values above over all tokens, and between the ends of position buckets; errors are NaN for n < 2.
+Divergence divergence_of(const DivergenceResult& result, const std::vector<int64_t>& ends = {});
 // Whether both sessions rotate all keys of these windows with the same frequencies.
 bool same_frequencies(const Session& session, const Session& reference, const PerplexityOptions& options);
 

@@ -34,6 +34,11 @@ PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod
   return result;
 }
 
+const LossJournal::Losses* known_losses(const PerplexityOptions& options, int64_t first,
+                                        const std::vector<size_t>& sizes) {
+  return options.journal == nullptr ? nullptr : options.journal->known(first, sizes);
+}
+
 // --- windows ---
 
 // One pass over a window, and all results that use its losses, including shorter windows.
@@ -94,10 +99,10 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
       sizes.push_back(static_cast<size_t>(window.end - first_scored(window)));
     }
     const auto number = static_cast<int64_t>(first);
-    LossJournal::Part part{0, std::vector<std::vector<double>>(tokens.size())};
-    if (options.journal != nullptr && !options.journal->known(number).empty()) {
-      part = options.journal->known(number).front();
-      options.journal->check(part, sizes);
+    const LossJournal::Losses* const known = known_losses(options, number, sizes);
+    LossJournal::Losses losses(tokens.size());
+    if (known != nullptr) {
+      losses = *known;
     } else {
       std::vector<Reading> readings;
       for (size_t i = 0; i < tokens.size(); ++i) {
@@ -109,10 +114,10 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
         readings.push_back({&sequences[i], tokens[i], size - 1, window.score_from - window.begin + bos});
       }
       score(session, readings, options.interrupted,
-            [&](size_t i, int64_t, double loss) { part.losses[i].push_back(loss); });
-      if (options.journal != nullptr) options.journal->keep(number, part);
+            [&](size_t i, int64_t, double loss) { losses[i].push_back(loss); });
+      if (options.journal != nullptr) options.journal->keep(number, losses, 0);
     }
-    for (size_t i = 0; i < tokens.size(); ++i) add(first + i, part.losses[i]);
+    for (size_t i = 0; i < tokens.size(); ++i) add(first + i, losses[i]);
     const Window& last = passes[end - 1].window;
     if (progress) progress({anchored ? last.end : last.begin, text.size(), results});
   }
@@ -120,83 +125,44 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
 
 // --- a growing context ---
 
-// Growing contexts that run in one batch.
-class GrowingRun {
- public:
-  GrowingRun(Session& session, const TokenSource& text, const PerplexityOptions& options,
-             std::vector<PerplexityResult>& results, std::span<const Window> windows, int64_t first)
-      : session_(session), options_(options), results_(results), windows_(windows), first_(first) {
-    for (const Window& window : windows) {
-      tokens_.push_back(text.after_bos(options.bos, window.begin, window.end));
-      sequences_.push_back(session.new_sequence());
-    }
-    part_.losses.resize(windows.size());
+// Reads contexts that grow together, the `first` and following ones. after: receives their length.
+void grow(Session& session, const TokenSource& text, const PerplexityOptions& options,
+          std::vector<PerplexityResult>& results, std::span<const Window> windows, int64_t first,
+          const std::function<void(int64_t length)>& after) {
+  const int64_t ctx = std::ranges::max(options.ctx), bos = std::ssize(options.bos);
+  const int64_t from = std::max<int64_t>(bos, 1);  // the first scored position
+  std::vector<std::vector<int32_t>> tokens;
+  std::deque<Sequence> sequences;
+  std::vector<Reading> readings;
+  for (const Window& window : windows) {
+    tokens.push_back(text.after_bos(options.bos, window.begin, window.end));
+    readings.push_back({&sequences.emplace_back(session.new_sequence()), tokens.back(), 0, bos});
   }
-
-  void run(int64_t ctx, const std::function<void(int64_t length)>& after) {
-    const auto bucket_of = [&](int64_t position) {
-      return std::ranges::upper_bound(results_.back().positions, position, {}, &PositionBucket::to);
-    };
-    for (int64_t length = resume(ctx - 1); length < ctx - 1; after(length)) {
-      // The last token is predicted but not prefilled.
-      length = end_of_step(session_, length, std::min(length + options_.step, ctx - 1));
-      std::vector<Reading> readings;
-      for (size_t i = 0; i < windows_.size(); ++i)
-        readings.push_back({&sequences_[i], tokens_[i], length, std::ssize(options_.bos)});
-      score(session_, readings, options_.interrupted,
-            [&](size_t i, int64_t, double loss) { part_.losses[i].push_back(loss); });
-      part_.reached = length;
-      if (options_.journal != nullptr) {
-        const bool last = length == ctx - 1;
-        if (!last && bucket_of(length) == bucket_of(from_)) continue;
-        options_.journal->keep(first_, part_);
-      }
-      add(part_);
+  const LossJournal::Losses* const known =
+      known_losses(options, first, std::vector(windows.size(), static_cast<size_t>(ctx - from)));
+  LossJournal::Losses losses(windows.size());
+  if (known != nullptr) losses = *known;
+  int64_t length = 0;
+  for (int64_t scored = from; length < ctx - 1; after(length)) {
+    // The last token is predicted but not prefilled.
+    length = end_of_step(session, length, std::min(length + options.step, ctx - 1));
+    for (Reading& reading : readings) reading.end = length;
+    if (known == nullptr) {
+      score(session, readings, options.interrupted,
+            [&](size_t i, int64_t, double loss) { losses[i].push_back(loss); });
     }
-  }
-
- private:
-  // Unscored positions after from_: the BOS tokens after the first.
-  int64_t unscored() const { return std::max<int64_t>(std::ssize(options_.bos) - 1 - from_, 0); }
-
-  void add(const LossJournal::Part& part) {
-    const int64_t bos = std::ssize(options_.bos);
-    for (size_t i = 0; i < windows_.size(); ++i) {
-      int64_t position = from_ + 1 + unscored();
-      for (const double loss : part.losses[i]) {
-        for (auto& result : results_) {
-          if (position < result.ctx) result.add(position, windows_[i].begin + position - bos, loss);
+    for (size_t i = 0; i < windows.size(); ++i) {
+      for (int64_t position = scored; position <= length; ++position) {
+        const double loss = losses[i][static_cast<size_t>(position - from)];
+        for (PerplexityResult& result : results) {
+          if (position < result.ctx) result.add(position, windows[i].begin + position - bos, loss);
         }
-        ++position;
       }
-      part_.losses[i].clear();
     }
-    from_ = part.reached;
+    scored = std::max(scored, length + 1);
   }
-
-  // Returns `end` if an earlier run has all losses up to `end`; otherwise 0.
-  int64_t resume(int64_t end) {
-    if (options_.journal == nullptr) return 0;
-    const auto parts = options_.journal->known(first_);
-    if (parts.empty() || parts.back().reached != end) return 0;
-    for (const auto& part : parts) {
-      const auto size = static_cast<size_t>(std::max<int64_t>(part.reached - from_ - unscored(), 0));
-      options_.journal->check(part, std::vector(windows_.size(), size));
-      add(part);
-    }
-    return end;
-  }
-
-  Session& session_;
-  const PerplexityOptions& options_;
-  std::vector<PerplexityResult>& results_;
-  std::span<const Window> windows_;
-  const int64_t first_;
-  std::vector<std::vector<int32_t>> tokens_;
-  std::vector<Sequence> sequences_;
-  LossJournal::Part part_;
-  int64_t from_ = 0;  // positions up to here are in the results
-};
+  if (options.journal != nullptr && known == nullptr) options.journal->keep(first, losses, length);
+}
 
 void read_growing(Session& session, const TokenSource& text, const PerplexityOptions& options,
                   std::vector<PerplexityResult>& results, const PerplexityProgressFn& progress) {
@@ -207,7 +173,7 @@ void read_growing(Session& session, const TokenSource& text, const PerplexityOpt
   for (int64_t first = 0; first < stretches; first += at_once) {
     const int64_t count = std::min(at_once, stretches - first);
     const auto some = std::span(windows).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
-    GrowingRun(session, text, options, results, some, first).run(ctx, [&](int64_t length) {
+    grow(session, text, options, results, some, first, [&](int64_t length) {
       if (progress) progress({first * ctx + count * length, stretches * ctx, results});
     });
   }

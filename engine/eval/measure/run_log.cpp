@@ -87,8 +87,7 @@ LossJournal::LossJournal(MeasurementLog& log, Column column, int64_t length, std
   for (const Record& record : log.contents().records) {
     const auto* kept = std::get_if<LossPart>(&record.value);
     if (kept == nullptr || record.column != column_ || record.length != length_ || kept->of != of_) continue;
-    std::vector<Part>& parts = known_[kept->window];
-    Part part{kept->reached, {}};
+    Part& part = known_[kept->window] = {kept->reached};
     std::span<const double> left = kept->losses;
     for (const int64_t size : kept->sizes) {
       const auto some = left.first(std::min(static_cast<size_t>(size), left.size()));
@@ -96,27 +95,28 @@ LossJournal::LossJournal(MeasurementLog& log, Column column, int64_t length, std
       left = left.subspan(some.size());
       std::ranges::replace(part.losses.back(), kNotFinite, std::nan(""));
     }
-    if (parts.empty() || part.reached > parts.back().reached) parts.push_back(part);
   }
 }
 
-void LossJournal::check(const Part& part, const std::vector<size_t>& sizes) const {
-  if (std::ranges::equal(part.losses, sizes, {}, &std::vector<double>::size)) return;
+const LossJournal::Losses* LossJournal::known(int64_t first, const std::vector<size_t>& sizes) const {
+  const auto found = known_.find(first);
+  if (found == known_.end()) return nullptr;
+  const auto& [reached, losses] = found->second;
+  if (std::ranges::equal(losses, sizes, {}, &std::vector<double>::size)) return &losses;
+  if (reached > 0) return nullptr;  // older logs: a part of a growing context
   throw Error(log_.file().string() +
               ": saved losses belong to other windows, e.g. of another `prefill_chunk`; measure again");
 }
 
-void LossJournal::keep(int64_t first, const Part& part) {
-  std::vector<Part>& parts = known_[first];
-  if (!keeps_ || (!parts.empty() && parts.back().reached >= part.reached)) return;  // already saved
-  LossPart kept{.of = of_, .window = first, .reached = part.reached};
-  for (const auto& reading : part.losses) {
+void LossJournal::keep(int64_t first, const Losses& losses, int64_t reached) {
+  if (!keeps_) return;
+  LossPart kept{.of = of_, .window = first, .reached = reached};
+  for (const auto& reading : losses) {
     kept.sizes.push_back(std::ssize(reading));
     for (const double loss : reading) kept.losses.push_back(std::isfinite(loss) ? loss : kNotFinite);
   }
   try {
     log_.append({column_, length_, std::move(kept)});
-    parts.push_back(part);
   } catch (const Error&) {
     if (asked_for_) throw;
     keeps_ = false;

@@ -80,16 +80,12 @@ Pace measure_pace(Session& session, int64_t longest) {
   return pace;
 }
 
-const Pace& Sweep::pace() {
-  if (!pace_) {
-    Session session(engine_.model, *engine_.backend, session_);
-    pace_ = measure_pace(session, options_.lengths.back());
-  }
-  return *pace_;
+Pace Schedule::pace() const {
+  Session session(engine_.model, *engine_.backend, session_);
+  return measure_pace(session, options_.lengths.back());
 }
 
-double Sweep::seconds_of(const Unit& unit) const {
-  Pace pace = pace_.value_or(Pace{});
+double Schedule::seconds_of(const Unit& unit, Pace pace) const {
   pace.pair *= share_seen(method_for(unit.column), unit.length);
   const auto length = static_cast<double>(unit.length);
   const double step = pace.step + pace.pair * length;
@@ -109,20 +105,21 @@ double Sweep::seconds_of(const Unit& unit) const {
   return seconds + (alike ? pace.reading(0, options.depths.back() * length) : 0);
 }
 
-std::vector<double> Sweep::seconds_for(const std::vector<Unit>& left, const Measurements& log) const {
+std::vector<double> Schedule::seconds_for(const std::vector<Unit>& left, const Measurements& log,
+                                          const Pace& pace) const {
   std::vector<double> seconds;
   for (auto unit = left.begin(); unit != left.end(); ++unit) {
     const bool taken_over = std::ranges::any_of(equals_of(*unit), [&](const Unit& equal) {
       return std::find(left.begin(), unit, equal) != unit || log.missing({equal}).empty();
     });
-    seconds.push_back(taken_over ? 0 : seconds_of(*unit));
+    seconds.push_back(taken_over ? 0 : seconds_of(*unit, pace));
   }
   return seconds;
 }
 
-std::map<Kind, double> Sweep::seconds_left(const Measurements& log) const {
+std::map<Kind, double> Schedule::seconds_left(const Measurements& log, const Pace& pace) const {
   const auto left = log.missing(units());
-  const std::vector<double> seconds = seconds_for(left, log);
+  const std::vector<double> seconds = seconds_for(left, log, pace);
   std::map<Kind, double> kinds;
   for (size_t i = 0; i < left.size(); ++i) kinds[left[i].kind] += seconds[i];
   return kinds;

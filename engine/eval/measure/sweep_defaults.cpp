@@ -21,7 +21,7 @@ RopeScaling own_scaling(const Model& model, RopeOptions options) {
 
 }  // namespace
 
-Sweep::Sweep(const Engine& engine, const SweepOptions& options)
+Schedule::Schedule(const Engine& engine, const SweepOptions& options)
     : engine_(engine),
       options_(options),
       own_(own_scaling(engine.model, options.rope)),
@@ -52,10 +52,11 @@ Sweep::Sweep(const Engine& engine, const SweepOptions& options)
         method != whole && std::ranges::count(notes_, note) == 0)
       notes_.push_back(note);
   }
+  plan_ = make_plan();
 }
 
 // Lengths, text and its used part depend on each other.
-void Sweep::fill_in() {
+void Schedule::fill_in() {
   const int64_t l0 = *options_.rope.original_ctx;
   const bool open = options_.lengths.empty();
   if (open) options_.lengths = {l0, 2 * l0, 4 * l0};
@@ -65,7 +66,8 @@ void Sweep::fill_in() {
     return options_.max_tokens.value_or(options_.quick ? holds : std::max(holds, kFewestTokens));
   };
   if (options_.perplexity || options_.growing)
-    text_.emplace(read_tokens(options_.text, *engine_.tokenizer, most()));
+    text_ = options_.tokens != nullptr ? *options_.tokens
+                                       : read_tokens(options_.text, *engine_.tokenizer, most());
   if (open) drop_long_lengths();
   options_.max_tokens = most();
   if (!text_) return;
@@ -74,7 +76,7 @@ void Sweep::fill_in() {
 }
 
 // Keeps the first length.
-void Sweep::drop_long_lengths() {
+void Schedule::drop_long_lengths() {
   auto& lengths = options_.lengths;
   Session session(engine_.model, *engine_.backend, session_);
   while (lengths.size() > 1) {
@@ -87,12 +89,12 @@ void Sweep::drop_long_lengths() {
   }
 }
 
-int64_t Sweep::stride_of(int64_t length) const {
+int64_t Schedule::stride_of(int64_t length) const {
   if (options_.stride > 0) return options_.stride;
   return std::max(length / window_parts(), kFewestMoved);
 }
 
-void Sweep::check() {
+void Schedule::check() const {
   const int64_t longest = options_.lengths.back(), shortest = options_.lengths.front();
   for (const Column& column : columns_) {
     for (const int64_t length : options_.lengths) scaling_for(column, length);

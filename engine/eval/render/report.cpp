@@ -50,8 +50,8 @@ std::string html_table(const SweepTable& table, const ResultTable& results) {
 
 class Page {
  public:
-  explicit Page(const Measurements& log)
-      : log_(log), plan_(log.plan), table_(tabulate(log)), pictures_(sweep_pictures(table_)) {}
+  Page(const Measurements& log, const SweepTable& table)
+      : log_(log), plan_(log.plan), table_(table), pictures_(sweep_pictures(table)) {}
 
   std::string title() const {
     const std::string subject = !compared()             ? things() + " found"
@@ -100,7 +100,7 @@ class Page {
   }
   std::string text() const { return plan_.text ? plan_.text->name : ""; }
   std::string things() const {
-    std::string things = plan_.passkey.tasks.empty() ? needles_noun(table_.task) : "needles";
+    std::string things = table_.tasks.size() == 1 ? needles_noun(table_.tasks.front()) : "needles";
     things[0] = static_cast<char>(std::toupper(things[0]));
     return things;
   }
@@ -123,17 +123,17 @@ class Page {
 
   std::string maps() const {
     std::string maps;
-    for (const Column& column : table_.columns) {
+    for (const RetrievalMap& of : retrieval_maps(table_)) {
       RetrievalValue sum;
       for (const int64_t length : table_.lengths)
-        sum += table_.retrieval(column, length).value_or(RetrievalValue{});
+        sum += table_.retrieval(of.column, of.task, length).value_or(RetrievalValue{});
       const std::string all =
           fmt::format("<small>{:.{}f} of {}</small>", sum.found, sum.in_parts ? 1 : 0, sum.trials);
-      const auto map = std::ranges::find(pictures_, column.name(), &SweepPicture::column);
-      maps += html(
-          "figure",
-          html("figcaption", swatch(table_, column) + xml_escaped(column.name()) + " " + all) + map->wide,
-          fmt::format("style=\"max-width: {}px\"", 75 * (table_.lengths.size() + 1)));
+      const auto map = std::ranges::find(pictures_, of.name, &SweepPicture::map);
+      maps +=
+          html("figure",
+               html("figcaption", swatch(table_, of.column) + xml_escaped(of.name) + " " + all) + map->wide,
+               fmt::format("style=\"max-width: {}px\"", 75 * (table_.lengths.size() + 1)));
     }
     return maps;
   }
@@ -153,7 +153,7 @@ class Page {
     std::vector<std::string> names;
     for (const NeedleTask task : plan_.passkey.tasks) {
       const auto is_missing = [&](double depth) {
-        return find_cell(table_.passkey, {Column(name_of(task)), length, depth}) == nullptr;
+        return find_cell(table_.passkey, {plan_.columns.front(), task, length, depth}) == nullptr;
       };
       if (std::ranges::any_of(plan_.passkey.depths, is_missing)) names.emplace_back(name_of(task));
     }
@@ -227,23 +227,23 @@ class Page {
 
   const Measurements& log_;
   const Plan& plan_;
-  SweepTable table_;
+  const SweepTable& table_;
   std::vector<SweepPicture> pictures_;
 };
 
 }  // namespace
 
-std::string report_page(Measurements log, const Json& more) {
+std::string report_page(Measurements log, const SweepTable& table, const Json& more) {
   for (Record& record : log.records) {
     if (record.kind() != Kind::kSpeed) record.timing.reset();
   }
   std::ranges::stable_sort(log.records, {}, &Record::key);
-  Json data = sweep_json(log);
+  Json data = sweep_json(log, table);
   data.update(more);
   // JSON has "<" only inside strings; escaped, it cannot end the <script> element.
   const std::string json =
       replace_all(data.dump(-1, ' ', true, Json::error_handler_t::replace), "<", "\\u003c");
-  const Page page(log);
+  const Page page(log, table);
   return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
@@ -253,22 +253,22 @@ std::string report_page(Measurements log, const Json& more) {
          html("script", json, "type=\"application/json\" id=\"data\"") + "</body>\n</html>\n";
 }
 
-void write_pictures(const Measurements& log, const std::filesystem::path& folder) {
+void write_pictures(const SweepTable& table, const std::filesystem::path& folder) {
   std::error_code ec;
   std::filesystem::create_directories(folder, ec);
   if (ec) throw Error(folder.string() + ": cannot be created: " + ec.message());
-  for (const SweepPicture& picture : sweep_pictures(tabulate(log)))
+  for (const SweepPicture& picture : sweep_pictures(table))
     write_file_atomically(folder / (picture.name + ".svg"), svg_file(picture.wide));
 }
 
-Json sweep_json(const Measurements& log) {
+Json sweep_json(const Measurements& log, const SweepTable& table) {
   Json plan = to_json(log.plan), results = Json::array();
   for (const char* key : {"lariat_sweep", "shard"}) plan.erase(key);
   for (const Record& record : log.records) results.push_back(labelled(log.plan, record));
   return {{"sweep", plan},
           {"complete", log.complete()},
           {"results", results},
-          {"conclusions", conclusions(tabulate(log))}};
+          {"conclusions", conclusions(table)}};
 }
 
 }  // namespace lariat

@@ -35,6 +35,11 @@ class Csv {
   void add(const Record& record) {
     if (const Loss* loss = record.loss()) return add_losses(record, *loss);
     if (const auto* found = std::get_if<Retrieval>(&record.value)) return add_found(record, *found);
+    if (const auto* divergence = std::get_if<Divergence>(&record.value)) {
+      add_figures(record, *divergence, /*all=*/true);
+      for (const DivergenceFigures& part : divergence->positions) add_figures(record, part, /*all=*/false);
+      return;
+    }
     const auto* speed = std::get_if<Speed>(&record.value);
     if (speed == nullptr) return;
     const Timing timing = record.timing.value_or(Timing{});
@@ -49,13 +54,14 @@ class Csv {
       "unit,settings\n";
 
   void add(const Difference& difference) {
-    const auto& [kind, a, b, length, range, gap, shown] = difference;
+    const auto& [kind, a, b, length, range, gap, count, shown] = difference;
     const bool shares = kind == Kind::kPasskey;
     const double ratio = std::exp(gap.value);
     CsvRow row{"ratio", ratio, ratio * gap.error, std::exp(gap.low_95), std::exp(gap.high_95)};
     if (shares) row = {"share", gap.value, {}, gap.low_95, gap.high_95};
     if (range) row.from = range->from, row.to = range->to;
     row.than = a.name();
+    row.count = count;
     Record record = Record::of({kind, b, length});
     if (auto* found = std::get_if<Retrieval>(&record.value)) found->depth = NAN;
     add_row(record, std::string(shares ? name_of(plan_.passkey.task) : name_of(kind)) + "_difference", row);
@@ -118,6 +124,25 @@ class Csv {
     }
   }
 
+  void add_figures(const Record& record, const DivergenceFigures& figures, bool all) {
+    static constexpr const char* kUnits[] = {"perplexity", "perplexity", "ratio", "nats",  "nats",
+                                             "nats",       "share",      "share", "share", "share"};
+    for (size_t i = 0; figures.tokens > 0 && i < figures.all.size(); ++i) {
+      const auto& [value, error] = figures.all[i];
+      CsvRow row{kUnits[i], value, error.value_or(NAN), {}, {}, figures.tokens};
+      if (error && i < 3) {  // exp of a mean
+        const double times = std::exp(k95 * *error / value);
+        row.low = value / times, row.high = value * times;
+      } else if (error) {
+        row.low = value - k95 * *error, row.high = value + k95 * *error;
+      }
+      if (!all) row.from = figures.from, row.to = figures.to;
+      const Plan::Against& against = plan_.against.value_or(Plan::Against{});
+      row.than = fmt::format("{}: {}", against.model.name, against.column.name());
+      add_row(record, fmt::format("{}{}", i == 0 ? "divergence_" : "", kFigures[i]), row);
+    }
+  }
+
   void add_found(const Record& record, const Retrieval& found) {
     const NeedleTask task = found.task.value_or(plan_.passkey.task);
     const auto correct = static_cast<double>(found.correct), n = static_cast<double>(found.trials);
@@ -134,12 +159,10 @@ class Csv {
 
 }  // namespace
 
-std::string results_csv(const Measurements& log) {
+std::string results_csv(const Measurements& log, const SweepTable& table) {
   Csv csv(log.plan);
   for (const Record& record : log.records) csv.add(record);
-  if (log.plan.passkey.tasks.empty()) {  // columns that are tasks cannot be compared
-    for (const Difference& difference : differences(tabulate(log))) csv.add(difference);
-  }
+  for (const Difference& difference : differences(table)) csv.add(difference);
   return csv.text;
 }
 

@@ -111,8 +111,7 @@ std::string length_ticks(const Chart& chart, const std::vector<int64_t>& lengths
   return svg;
 }
 
-// The edge of the frame that a line crosses to `point`, coming from `before`: an arrow with the value there.
-// Adds the crossing to the line.
+// An arrow with the value where the line leaves the frame for `point`; adds that place to the line.
 std::string leaves(const Chart& chart, const Point* before, const Point& point, Points& line) {
   const double edge = std::clamp(point.ppl, chart.up.low, chart.up.high);
   double at = point.at;
@@ -272,7 +271,7 @@ Curves ratio_curves(const SweepTable& table, bool growing) {
   for (Series& series : curves.series) {
     series.dots = true;
     series.points.clear();
-    for (const auto& [kind, a, b, length, range, gap, shown] : found) {
+    for (const auto& [kind, a, b, length, range, gap, count, shown] : found) {
       const bool turned = a == series.column && b == base;
       if (kind == Kind::kPasskey || growing != range.has_value()) continue;
       if (!turned && !(a == base && b == series.column)) continue;
@@ -288,7 +287,7 @@ Curves ratio_curves(const SweepTable& table, bool growing) {
 }
 
 // Share found by length (columns) and depth (rows).
-std::string heat_picture(const SweepTable& table, const Column& column) {
+std::string heat_picture(const SweepTable& table, const RetrievalMap& map) {
   constexpr double kEdge = 52, kTop = 8, kCell = 56, kRow = 30, kGap = 2;
   std::vector<double> depths = table.depths;
   std::ranges::sort(depths);
@@ -305,7 +304,7 @@ std::string heat_picture(const SweepTable& table, const Column& column) {
     for (size_t i = 0; i < table.lengths.size(); ++i) {
       const double x = kEdge + kCell * static_cast<double>(i), middle = x + (kCell - kGap) / 2;
       svg += box(x, y, "class=\"cell\"");
-      const auto* found = find_cell(table.passkey, {column, table.lengths[i], depths[row]});
+      const auto* found = find_cell(table.passkey, {map.column, map.task, table.lengths[i], depths[row]});
       if (found == nullptr) {
         svg += svg_text(middle, y + 19, "middle", "tick", "–");
         continue;
@@ -320,7 +319,7 @@ std::string heat_picture(const SweepTable& table, const Column& column) {
                     std::to_string(table.lengths[i]));
   }
   svg += svg_text((kEdge + right) / 2, bottom + 33, "middle", "name", "length (tokens)");
-  return svg_root(right + 6, bottom + 42, "map", "Found under " + column.name(), svg);
+  return svg_root(right + 6, bottom + 42, "map", "Found under " + map.name, svg);
 }
 
 }  // namespace
@@ -349,13 +348,15 @@ std::vector<SweepPicture> sweep_pictures(const SweepTable& table) {
   }
   std::erase_if(all, [](const SweepPicture& picture) { return picture.wide.empty(); });
   if (table.passkey.empty()) return all;
-  for (size_t i = 0; i < table.columns.size(); ++i) {
-    const std::string column = table.columns[i].name();
-    std::string name = "found-" + column;
+  int number = 0;
+  for (const RetrievalMap& map : retrieval_maps(table)) {
+    std::string name = "found-" + map.name;
     // Column names in logs are untrusted; file names use safe characters only.
     constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyz0123456789+-";
-    if (name.size() > 60 || name.find_first_not_of(kPlain) < name.size()) name = fmt::format("found-{}", i);
-    all.push_back({name, column, heat_picture(table, table.columns[i]), ""});
+    if (name.size() > 60 || name.find_first_not_of(kPlain) < name.size())
+      name = fmt::format("found-{}", number);
+    all.push_back({name, map.name, heat_picture(table, map), ""});
+    ++number;
   }
   return all;
 }

@@ -8,8 +8,8 @@ namespace lariat {
 
 // SVG with the classes of kSweepSvgStyle. The report page sets screen colours, svg_file() print colours.
 struct SweepPicture {
-  std::string name;    // file name without extension
-  std::string column;  // passkeys: the scaling; otherwise empty
+  std::string name;  // file name without extension
+  std::string map;   // passkeys: RetrievalMap::name; otherwise empty
   std::string wide;
   std::string narrow;  // for phones; empty: as wide
 };

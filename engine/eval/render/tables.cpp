@@ -124,19 +124,19 @@ std::string aligned_table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-std::string heat_map(const SweepTable& table, const Column& column) {
+std::string heat_map(const SweepTable& table, const RetrievalMap& map) {
   std::vector<std::vector<std::string>> rows = {{"depth"}};
   for (const int64_t length : table.lengths) rows[0].push_back(std::to_string(length));
   for (const double depth : table.depths) {
     rows.push_back({fmt::format("{:.0f} %", 100 * depth)});
     for (const int64_t length : table.lengths) {
-      const auto* value = find_cell(table.passkey, {column, length, depth});
+      const auto* value = find_cell(table.passkey, {map.column, map.task, length, depth});
       rows.back().push_back(value ? heat_block(*value) : "-");
     }
   }
   rows.push_back({"all"});
   for (const int64_t length : table.lengths) {
-    const auto value = table.retrieval(column, length);
+    const auto value = table.retrieval(map.column, map.task, length);
     if (!value) {
       rows.back().emplace_back("-");
       continue;
@@ -153,8 +153,8 @@ std::string tables_text(const SweepTable& table, bool with_differences) {
   if (!table.growing.empty()) text += text_of(growing_table(table));
   if (!table.perplexity.empty()) text += text_of(perplexity_table(table));
   if (!table.passkey.empty()) {
-    for (const Column& column : table.columns)
-      text += fmt::format("{}, {}\n{}\n", needles_noun(table.task), column.name(), heat_map(table, column));
+    for (const RetrievalMap& map : retrieval_maps(table))
+      text += fmt::format("{}, {}\n{}\n", needles_noun(map.task), map.column.name(), heat_map(table, map));
   }
   if (!table.speed.empty()) text += text_of(speed_table(table));
   if (with_differences) {

@@ -28,7 +28,7 @@ ResultTable speed_table(const SweepTable& table);
 // Right-aligned columns (the first: left).
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
 // Share found by depth (rows) and length (columns), and over all depths with a 95 % Wilson interval.
-std::string heat_map(const SweepTable& table, const Column& column);
+std::string heat_map(const SweepTable& table, const RetrievalMap& map);
 // Optionally with all paired differences.
 std::string tables_text(const SweepTable& table, bool differences);
 
