@@ -151,22 +151,36 @@ void print_table(const RopeScaling& rope, int64_t length, double seen) {
   std::cout << "\n";
 }
 
+void print_method(const PositionMethod& method, int64_t length) {
+  constexpr int64_t kMost = 1 << 20;  // keys looked at
+  double largest = 0;
+  int64_t keys = 0;
+  for (int64_t j = 0; j < length; j += 1 + length / kMost)
+    largest = std::max(largest, method.distance(length - 1, j, static_cast<double>(length)).value_or(0));
+  for (const VisibleRange& range : method.ranges)
+    keys += std::max<int64_t>(range.end.at(length - 1) - range.begin.at(length - 1), 0);
+  fmt::print(std::cout, "position method {}: the last token sees {} at distances up to {:.6g}\n", method.name,
+             counted(keys, "key"), largest);
+}
+
 void run(const Args& args) {
-  const auto [rope, query_scale, method, warnings] = rope_of(args);
+  auto [rope, query_scale, method, warnings] = rope_of(args);
   warn_of_still_scale(args.common, rope);
   const int64_t length = args.length.value_or(std::max(rope.original_ctx, rope.max_position_embeddings));
   if (length < 1 || length > INT32_MAX)
     throw UsageError(fmt::format("--length: out of range; use an integer from 1 to {}", INT32_MAX));
+  if (const std::string& asked = args.common.open.position_method; !asked.empty())
+    method = parse_position_method(asked, rope.original_ctx, length);
   const double seen = rope_step_length(rope, length, args.common.open.rope_steps);
   // Writes the picture first: a reader of the table may close the pipe.
   if (!args.svg.empty()) {
-    write_file_atomically(args.svg, rope_svg(rope, seen, args.panels));
+    write_file_atomically(args.svg, rope_svg(rope, seen, args.panels, method));
     say("wrote " + args.svg.string());
   }
   if (args.json) {
     print_rope_json(rope, query_scale.at(length - 1), method.name, length, seen);
   } else {
-    if (!method.name.empty()) fmt::print(std::cout, "position method {}\n", method.name);
+    if (!method.name.empty()) print_method(method, length);
     print_table(rope, length, seen);
   }
 }
@@ -195,6 +209,7 @@ void add_rope_command(CLI::App& app) {
   begin_group(sub, kRopeOptions);
   args->common.open.rope_steps = 0;  // exact formula unless --rope-steps is given
   add_rope_options(sub, args->common.open);
+  add_position_option(sub, args->common.open);
   args->common.command = &sub;
   sub.callback([args] { run(*args); });
 }

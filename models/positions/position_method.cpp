@@ -209,6 +209,18 @@ void check_position_method(const PositionMethod& method, const ModelSpec& spec) 
   }
 }
 
+std::optional<double> PositionMethod::distance(int64_t i, int64_t j, double length) const {
+  const double by = stretch ? stretch(length) : 1;
+  const auto position = [&](size_t table, int64_t index) {
+    return positions[table] ? positions[table](index, by) : static_cast<double>(index);
+  };
+  for (const VisibleRange& range : ranges_at(by)) {
+    if (j >= range.begin.at(i) && j < range.end.at(i))
+      return position(range.table, i) - position(range.second_keys, j);
+  }
+  return std::nullopt;
+}
+
 PositionMethod::Places PositionMethod::unseen(int64_t p) const {
   Places places{0, KeyEdge::kUnbounded};
   for (const VisibleRange& range : ranges) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,8 @@ struct PositionMethod {
     int64_t first, last;
   };
   Places unseen(int64_t p) const;
+  // Distance that the token at index i of a text of this length sees to key j; unset: the key is masked.
+  std::optional<double> distance(int64_t i, int64_t j, double length) const;
   std::span<const VisibleRange> ranges_at(double at) const {
     return at == 1 && !unstretched.empty() ? unstretched : ranges;
   }

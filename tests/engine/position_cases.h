@@ -97,20 +97,6 @@ struct Far {
   }
 };
 
-// Distance by the method's ranges and positions in a text of this length; nullopt: j is masked.
-inline std::optional<double> distance_of(const PositionMethod& method, int64_t i, int64_t j, double length) {
-  const double stretch = method.stretch ? method.stretch(length) : 1;
-  const auto position = [&](size_t table, int64_t index) {
-    const auto& at = method.positions[table];
-    return at ? at(index, stretch) : static_cast<double>(index);
-  };
-  for (const VisibleRange& range : method.ranges) {
-    if (j >= range.begin.at(i) && j < range.end.at(i))
-      return position(range.table, i) - position(range.second_keys, j);
-  }
-  return std::nullopt;
-}
-
 struct MethodCase {
   std::string method;
   Distance distance;

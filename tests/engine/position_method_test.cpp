@@ -275,10 +275,10 @@ TEST_F(PositionMethods, HaveTheirDistances) {
     const PositionMethod method = parse_position_method(one.method, 64, 0);
     for (int64_t i = 0; i < 200; ++i) {
       for (int64_t j = 0; j <= i; ++j)
-        ASSERT_NEAR(distance_of(method, i, j, static_cast<double>(i + 1)).value_or(-1),
+        ASSERT_NEAR(method.distance(i, j, static_cast<double>(i + 1)).value_or(-1),
                     one.distance(i, j).value_or(-1), 1e-12)
             << one.method << " " << i << " " << j;
-      EXPECT_EQ(distance_of(method, i, i + 1, 1), std::nullopt);
+      EXPECT_EQ(method.distance(i, i + 1, 1), std::nullopt);
     }
   }
   EXPECT_TRUE(is_position_method("dca") && is_position_method("sinks/x"));

@@ -95,6 +95,8 @@ TEST(RopeSvg, NamesTheScalingsAndTheChosenOne) {
       svg, "4 | linear | ntk = dynamic | yarn = dynamic-yarn | llama3 | 4096 | prefers-color-scheme: dark"));
   EXPECT_EQ(svg.find("http", svg.find("xmlns") + 40), std::string::npos) << "self-contained";
   EXPECT_TRUE(names(rope_svg(model(RopeType::kLongRope, 64, 4096), 8192), "longrope"));
+  EXPECT_TRUE(names(rope_svg(model(RopeType::kYarn, 64, 4096), 8192), "attention factor 1.139 | 32 turns"));
+  EXPECT_FALSE(names(rope_svg(model(RopeType::kLinear, 64, 4096), 8192), "turns"));
 }
 
 TEST(RopeDecay, IsOneAtZeroAndMatchesTheFormula) {
@@ -112,6 +114,17 @@ TEST(RopeDecay, LinearStretchesTheCurve) {
   for (const double m : {1.0, 10.0, 1000.0}) {
     EXPECT_NEAR(rope_decay(rope_frequencies(rope, 1).inv_freq, 4.0 * m),
                 rope_decay(rope_unscaled(rope).inv_freq, m), 1e-9);
+  }
+}
+
+TEST(RopeSvg, DrawsThePositionMethods) {
+  for (const char* name :
+       {"dca", "string", "sinks", "self-extend", "rerope", "lm-infinite", "jet-long", "jet-long-freq"}) {
+    const std::string svg = rope_svg(model(RopeType::kDefault, 64, 4096), 16384, RopePanels::kAll,
+                                     parse_position_method(name, 4096, 16384));
+    expect_well_formed(svg);
+    expect_inside(svg);
+    EXPECT_TRUE(names(svg, "Distances under " + std::string(name)));
   }
 }
 

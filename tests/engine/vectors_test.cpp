@@ -47,7 +47,7 @@ TEST(Vectors, MethodsMatchDistancesAndFarFrequencies) {
     EXPECT_EQ(method.name, name);
     const auto length = test["length"].get<double>();
     for (const auto& row : test["distances"]) {
-      const auto distance = distance_of(method, row[0], row[1], length);
+      const auto distance = method.distance(row[0], row[1], length);
       EXPECT_EQ(distance.has_value(), row[2].is_number()) << row;
       EXPECT_NEAR(distance.value_or(0), row[2].is_number() ? row[2].get<double>() : 0, 1e-9) << row;
     }

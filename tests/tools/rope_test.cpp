@@ -55,6 +55,13 @@ TEST(RopeCommand, JsonHasTheFrequenciesOfTheLength) {
             rope_frequencies(scaling, rope_step_length(scaling, 6000, 4)).inv_freq);
 }
 
+TEST(RopeCommand, SaysWhichDistancesAMethodSees) {
+  const Outcome outcome =
+      run_lariat("rope " + kHead + "--length 20000 --position-method sinks/sinks=4/window=96");
+  EXPECT_TRUE(names(outcome.out, "sinks/sinks=4/window=96: | 100 keys | 99\n")) << outcome.out;
+  expect_error(run_lariat("rope " + kHead + "--position-method dcb"), 2, "dcb | dca");
+}
+
 TEST(RopeCommand, UsesTheModelsScaling) {
   const Json got = rope_json("--model " + config("llama-3.1-8b.json"));
   EXPECT_EQ(got["type"], "llama3");

@@ -132,7 +132,9 @@ std::string draw_ratios(const std::vector<Curve>& all, Chart chart) {
   return svg;
 }
 
-std::string draw_wavelengths(const std::vector<Curve>& all, double l0, double reach, Chart chart) {
+// turns: of the fastest pair that YaRN slows, within L0; 0: not drawn.
+std::string draw_wavelengths(const std::vector<Curve>& all, double l0, double reach, double turns,
+                             Chart chart) {
   const auto wavelength = [](double inv_freq, size_t) { return 2.0 * std::numbers::pi / inv_freq; };
   double longest = reach * 1.6;
   for (const Curve& s : all) {
@@ -150,6 +152,10 @@ std::string draw_wavelengths(const std::vector<Curve>& all, double l0, double re
                                       : fmt::format("{:.0e}", v));
   svg += pair_ticks(chart);
   for (const double v : {l0, reach}) svg += chart.across_at(v, "rule");
+  if (turns > 1) {  // YaRN's ramp
+    svg += chart.across_at(l0 / turns, "rule") + svg_text(chart.right - 8, chart.y(l0 / turns) + 16, "end",
+                                                          "mark", fmt::format("{:g} turns in it", turns));
+  }
   for (const Curve& s : all) svg += pair_curve(chart, s, wavelength);
   // Labels avoid the curves: slow pairs lie above the original context, fast pairs below the stretched one.
   svg += svg_text(chart.right - 8, chart.y(l0) + 16, "end", "mark", "original " + grouped(l0));
@@ -199,6 +205,38 @@ std::string draw_decay(const std::vector<Curve>& all, double l0, double reach, C
   return svg;
 }
 
+// Distances that the last of `length` tokens sees; gaps are masked keys.
+std::string draw_distances(const PositionMethod& method, double l0, int64_t length, Chart chart) {
+  chart.across = chart.up = {1.0, static_cast<double>(std::max<int64_t>(length, 10)), true};
+  std::string svg = svg_heading(chart, "Distances under " + method.name,
+                                fmt::format("as the last of {} tokens sees them", length));
+  for (double v = 1.0; v <= chart.up.high; v *= 10.0)
+    svg += chart.tick_up(v, grouped(v)) + chart.tick_across(v, grouped(v));
+  svg += svg_text(chart.right, chart.bottom + 38, "end", "note", "distance in tokens") +
+         chart.across_at(l0, "rule") +
+         svg_text(chart.left + 8, chart.y(l0) - 7, "start", "mark", "original context " + grouped(l0)) +
+         chart.curve("curve plain", {{1.0, 1.0}, {chart.up.high, chart.up.high}});
+  constexpr int kPoints = 1200;
+  Points line;
+  const auto end_line = [&] {
+    if (!line.empty()) svg += chart.curve("curve own", std::exchange(line, {}));
+  };
+  int64_t before = 0;
+  for (int i = 0; i < kPoints; ++i) {
+    const auto d =
+        static_cast<int64_t>(std::pow(static_cast<double>(length), static_cast<double>(i) / kPoints));
+    if (d == std::exchange(before, d) || d >= length) continue;
+    const auto seen = method.distance(length - 1, length - 1 - d, static_cast<double>(length));
+    if (!seen) {
+      end_line();
+    } else {
+      line.emplace_back(static_cast<double>(d), std::max(*seen, 1.0));
+    }
+  }
+  end_line();
+  return svg;
+}
+
 // Draws labels from `y` on and sets `y` to the last row. A character has about 7 px.
 std::string draw_legend(const std::vector<Curve>& all, bool sinus, double& y) {
   std::string svg;
@@ -244,26 +282,35 @@ double sinusoidal_score(const std::vector<double>& inv_freq, double distance) {
   return sum / static_cast<double>(inv_freq.size());
 }
 
-std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels) {
+std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels,
+                     const PositionMethod& method) {
   const double factor = factor_of(rope, length), l0 = static_cast<double>(rope.original_ctx);
   const double reach = std::max(factor * l0, 10.0);
   const std::vector<Curve> all = make_series(rope, length, factor);
+  const double a = rope_frequencies(rope, length).attention_factor;
+  const std::string temperature = a == 1.0 ? "" : fmt::format(", attention factor {:.4g}", a);
+  const bool ramps = rope.type == RopeType::kYarn || rope.type == RopeType::kDynamicYarn;
   std::string body = svg_text(kLeft, 42, "start", "title",
                               fmt::format("RoPE scalings at {:.4g} times the original context", factor)) +
                      svg_text(kLeft, 66, "start", "sub",
-                              fmt::format("{} rotary dimensions, theta {:.10g}, original context {}",
-                                          rope.rotary_dim, rope.theta, grouped(l0)));
+                              fmt::format("{} rotary dimensions, theta {:.10g}, original context {}{}",
+                                          rope.rotary_dim, rope.theta, grouped(l0), temperature));
   const auto drawn = [&](RopePanels panel) { return panels == RopePanels::kAll || panels == panel; };
   double y = 98.0;
   body += draw_legend(all, drawn(RopePanels::kDecay), y);
   y += 62.0;
   if (drawn(RopePanels::kFrequencies)) {
     body += draw_ratios(all, {kLeft, y, kLeft + 380.0, y + 250.0});
-    body += draw_wavelengths(all, l0, reach, {kRight - 380.0, y, kRight, y + 250.0});
+    body += draw_wavelengths(all, l0, reach, ramps ? rope.beta_fast : 0.0,
+                             {kRight - 380.0, y, kRight, y + 250.0});
     y += 250.0 + 104.0;
   }
   if (drawn(RopePanels::kDecay)) {
     body += draw_decay(all, l0, reach, {kLeft, y, kRight, y + 280.0});
+    y += 280.0 + 104.0;
+  }
+  if (!method.ranges.empty()) {
+    body += draw_distances(method, l0, static_cast<int64_t>(length), {kLeft, y, kRight, y + 280.0});
     y += 280.0 + 104.0;
   }
   return fmt::format(

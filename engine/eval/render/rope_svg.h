@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "engine/eval/render/chart.h"
+#include "models/positions/position_method.h"
 #include "models/rope.h"
 
 namespace lariat {
@@ -18,9 +19,10 @@ std::vector<double> sinusoidal_frequencies(size_t pairs);
 double sinusoidal_score(const std::vector<double>& inv_freq, double distance);
 
 // Compares all scalings at one factor: each pair's frequency relative to the unscaled one, wavelengths
-// compared with L0, and long-range decay. The factor is `rope`'s scale at `length`, else length / L0 if above
-// 1, else 4.
+// compared with L0, and long-range decay; of a position method, the distances that the last token sees. The
+// factor is `rope`'s scale at `length`, else length / L0 if above 1, else 4.
 enum class RopePanels { kAll, kFrequencies, kDecay };  // kFrequencies: with wavelengths
-std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels = RopePanels::kAll);
+std::string rope_svg(const RopeScaling& rope, double length, RopePanels panels = RopePanels::kAll,
+                     const PositionMethod& method = {});
 
 }  // namespace lariat
