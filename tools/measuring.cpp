@@ -33,16 +33,21 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
       ->default_str(help.most);
 }
 
-CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<std::string>& tasks,
+CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<NeedleTask>& tasks,
                                  std::string& haystack) {
   std::vector<std::string> names;
   for (const NeedleTask task : kNeedleTasks) names.emplace_back(name_of(task));
-  CLI::Option* const task =
-      command
-          .add_option("--task", tasks,
-                      "retrieval task of RULER: passkey, key-value needles, variable tracking")
-          ->check(CLI::IsMember(names))
-          ->default_str("passkey");
+  CLI::Option* const task = command
+                                .add_option_function<std::vector<std::string>>(
+                                    "--task",
+                                    [&tasks](const std::vector<std::string>& asked) {
+                                      tasks.clear();
+                                      for (const std::string& name : asked)
+                                        tasks.push_back(needle_task(name).value());
+                                    },
+                                    "retrieval task of RULER: passkey, key-value needles, variable tracking")
+                                ->check(CLI::IsMember(names))
+                                ->default_str("passkey");
   command
       .add_option("--needles", options.needles.count,
                   "number of needles or chain steps, unless --task is passkey")

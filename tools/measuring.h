@@ -19,7 +19,7 @@ struct PerplexityHelp {
 void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride,
                             std::optional<int64_t>& max_tokens, const PerplexityHelp& help, bool growing);
 // Returns --task.
-CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<std::string>& tasks,
+CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<NeedleTask>& tasks,
                                  std::string& haystack);
 struct ResultFiles {
   std::filesystem::path report, csv, svg, results;  // empty: none

@@ -25,7 +25,7 @@ struct PasskeyCommand {
   CommonOptions common = CommonOptions::measuring();
   std::vector<int64_t> lengths;
   PasskeyOptions passkeys;
-  std::vector<std::string> tasks = {"passkey"};
+  std::vector<NeedleTask> tasks = {NeedleTask::kPasskey};
   std::string haystack = "noise";
   ResultFiles files;
   bool chat = false;
@@ -39,8 +39,7 @@ Plan plan_of(const PasskeyCommand& command, const Engine& runtime) {
   plan.passkey.chat = command.chat;
   if (const auto& set = command.common.open.template_variables; !set.empty())
     plan.passkey.template_variables = set;
-  for (const std::string& task : command.tasks) plan.passkey.tasks.push_back(needle_task(task).value());
-  if (!several(command)) plan.passkey.tasks.clear();
+  if (several(command)) plan.passkey.tasks = command.tasks;
   return plan;
 }
 
@@ -123,9 +122,9 @@ void publish(const PasskeyCommand& command, const Engine& runtime, const std::ve
 }
 
 void run(PasskeyCommand& command) {
-  if (command.tasks == std::vector<std::string>{"passkey"})
+  if (command.tasks == std::vector{NeedleTask::kPasskey})
     warn_idle(command.common, {"--needles"}, "with --task passkey");
-  command.passkeys.needles.task = needle_task(command.tasks.front()).value();
+  command.passkeys.needles.task = command.tasks.front();
   check_result_files(command.files);
   command.passkeys.hay = open_hay(command.haystack);
   const Engine runtime = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
@@ -142,9 +141,9 @@ void run(PasskeyCommand& command) {
   bool whole = true;
   auto meter = std::make_optional<Meter>("passkey", command.common.quiet);
   const auto tasks = static_cast<double>(command.tasks.size());
-  for (const std::string& task : command.tasks) {
+  for (const NeedleTask task : command.tasks) {
     if (!whole) break;
-    const NeedleOptions needles{needle_task(task).value(), command.passkeys.needles.count};
+    const NeedleOptions needles{task, command.passkeys.needles.count};
     const auto before = static_cast<double>(all.size());
     all.push_back({needles, answer_tokens(codec, needles)});
     Measurement what{.kind = Kind::kPasskey,
@@ -163,7 +162,8 @@ void run(PasskeyCommand& command) {
           std::get<Retrieval>(all.back().records.back().value).task = needles.task;
         },
         [&](double part, const std::string& note) {
-          meter->show((before + part) / tasks, (several(command) ? task + ", " : "") + note);
+          meter->show((before + part) / tasks,
+                      (several(command) ? fmt::format("{}, ", name_of(task)) : "") + note);
         });
   }
   meter.reset();

@@ -27,7 +27,7 @@ struct SweepCommand {
   CommonOptions common = CommonOptions::measuring();
   SweepOptions sweep;
   std::string method = "sliding", haystack = "noise", shard;
-  std::vector<std::string> tasks = {"passkey"};
+  std::vector<NeedleTask> tasks = {NeedleTask::kPasskey};
   std::filesystem::path losses;
   ResultFiles files;
   std::vector<std::filesystem::path> merge;
@@ -248,7 +248,7 @@ void run(SweepCommand& command, CommandFiles files) {
   check_usage(command);
   check_result_files(command.files);
   if (!command.merge.empty()) return merge(command);
-  command.sweep.passkeys.needles.task = needle_task(command.tasks.front()).value();
+  command.sweep.passkeys.needles.task = command.tasks.front();
   warn_of_idle(command.common, command.sweep, command.method);
   SweepOptions options = command.sweep;
   options.scalings = whole_columns(options.scalings);
