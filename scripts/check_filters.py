@@ -35,7 +35,7 @@ def filters_of_cmake(text):
 
 def filters_of_mutate(text):
     """Evaluates the assignments up to SUITES alone: the script itself needs python3-clang."""
-    wanted = ("METHODS", "RUNNING", "SUITES")
+    wanted = ("METHODS", "RUNNING", "LOGS", "SUITES")
     found = [node for node in ast.parse(text).body if isinstance(node, ast.Assign) and node.targets[0].id in wanted]
     values = {}
     exec(compile(ast.Module(found, []), "mutate.py", "exec"), values)

@@ -43,6 +43,8 @@ METHODS = [("engine_test", "*Method*:*Position*:FarFrequencies*:Holes*")]
 RUNNING = METHODS + [("engine_test", "Session*:Batch*:Fork*:*DynamicCache*:Placed*:Latent*:Contin*:Context*:*Away*:"
                       "Joining*:*JoinedLayer0*:Own*:*GoldenCheckpoint*:*LayerTrace*:Saturat*:*PrefillBits*:*LongDynamic*:*Ahead*:"
                       "*Lookup*")]  # fmt: skip
+LOGS = [("engine_test", "MeasurementLogs*:SweepColumns*:SweepTables*:*Report*:ResultsCsv*"), ("engine_test", "*Sweep*:Verdict*"),
+        ("tools_test", "MeasuringErrors*"), ("tools_test", "MeasuringTest.ASweepIs*:MeasuringTest.Csv*:MeasuringTest.*Resume*")]
 # Test programs of each file, and the covering suites.
 SUITES = {
     "models/rope.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],
@@ -59,6 +61,10 @@ SUITES = {
        for name in ("dca", "jet_long", "jet_long_freq", "lm_infinite", "position_method", "rerope", "self_extend", "sinks", "string")},
     "engine/eval/verdict.cpp": [("engine_test", "Verdict*:*Sweep*:*Report*")],
     "engine/eval/difference.cpp": [("engine_test", "Verdict*:*Sweep*:*Report*:ResultsCsv*")],
+    "engine/eval/sequential.cpp": [("engine_test", "Sequential*")],
+    "engine/eval/measure/run_log.cpp": LOGS,
+    **{f"engine/eval/{name}.cpp": LOGS
+       for name in ("measurement", "measurement_json", "measurement_log", "render/results_csv", "sweep_table")},
 }  # fmt: skip
 
 

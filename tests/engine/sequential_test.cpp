@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <tuple>
 
 namespace lariat::test {
 namespace {
@@ -19,7 +20,25 @@ TEST(Sequential, RowsOneWayThatAreEnough) {
   EXPECT_NEAR(discordant_e_value(3, 2), 32.0 * 6 * 2 / 720, 1e-12);
 }
 
-// Equal rows alone exclude a difference of 0.1 after 58 rows, of 0.05 after 119.
+TEST(Sequential, WithoutRowsEveryDifferenceIsPossible) {
+  const auto [low, high] = PairedSequence(kAlpha).interval();
+  EXPECT_NEAR(low, -1, 1e-9);
+  EXPECT_NEAR(high, 1, 1e-9);
+}
+
+// By a direct evaluation in Python.
+TEST(Sequential, IntervalsEqualTheFormulas) {
+  PairedSequence mixed(kAlpha), better(kAlpha);
+  for (int k = 0; k < 40; ++k) mixed.add(k * 7 % 5 / 4.0, k * 3 % 4 / 3.0);
+  for (int k = 0; k < 120; ++k) better.add(k % 3 == 0 ? 0.5 : 1, k % 4 / 4.0);
+  for (const auto& [sequence, low, high] : {std::tuple(&mixed, -0.28896566551512326, 0.2887655137603493),
+                                            std::tuple(&better, 0.33415772486244055, 0.585049027614394)}) {
+    EXPECT_NEAR(sequence->interval().first, low, 1e-9);
+    EXPECT_NEAR(sequence->interval().second, high, 1e-9);
+  }
+}
+
+// Equal rows exclude 0.1 after 58 rows, 0.05 after 119.
 TEST(Sequential, EqualRowsExcludeADifference) {
   for (const auto& [margin, rows] : {std::pair(0.1, 58), std::pair(0.05, 119)}) {
     PairedSequence sequence(kAlpha);
