@@ -38,6 +38,15 @@ TEST(Sequential, IntervalsEqualTheFormulas) {
   }
 }
 
+TEST(Sequential, BothColumnsMayBeBetter) {
+  for (const bool first : {true, false}) {
+    PairedSequence sequence(kAlpha);
+    while (!sequence.shown()) sequence.add(first ? 1 : 0, first ? 0 : 1);
+    EXPECT_EQ(sequence.rows(), 10) << first;
+    EXPECT_FALSE(sequence.excluded(0.5)) << first;
+  }
+}
+
 // Equal rows exclude 0.1 after 58 rows, 0.05 after 119.
 TEST(Sequential, EqualRowsExcludeADifference) {
   for (const auto& [margin, rows] : {std::pair(0.1, 58), std::pair(0.05, 119)}) {
