@@ -12,10 +12,8 @@
 #include "engine/eval/measure/measure.h"
 #include "engine/eval/measure/run_log.h"
 #include "engine/eval/measure/windows.h"
-#include "engine/eval/render/results_csv.h"
 #include "engine/eval/render/tables.h"
 #include "kernels/counted.h"
-#include "models/io/atomic_file.h"
 #include "models/positions/position_method.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
@@ -228,21 +226,16 @@ void run_divergence(const PerplexityCommand& command) {
         meter->show(share, note);
       });
   meter.reset();
-  if (!command.files.csv.empty())
-    write_file_atomically(command.files.csv, results_csv(records, tabulate(records)));
   // Runs that differ only in scaling are then identical.
   const bool identical = same_frequencies(session, reference, options);
-  if (command.files.json) {
-    nlohmann::ordered_json json = options.ctx.size() == 1 ? all[0] : nlohmann::ordered_json::object();
-    json.update({{"model", to_json(command.common.model, session)},
-                 {"against", to_json(other.model, reference)},
-                 {"identical_frequencies", identical},
-                 {"results", all}});
-    print_json(json);
-  } else if (identical && one_folder && same_but_for_rope(command.common, other)) {
-    std::cout << "identical frequencies at these lengths\n";
-  }
-  std::cout << std::flush;
+  nlohmann::ordered_json json = options.ctx.size() == 1 ? all[0] : nlohmann::ordered_json::object();
+  json.update({{"model", to_json(command.common.model, session)},
+               {"against", to_json(other.model, reference)},
+               {"identical_frequencies", identical},
+               {"results", all}});
+  const bool said = identical && one_folder && same_but_for_rope(command.common, other);
+  publish(command.files, records, tabulate(records), json,
+          said ? "identical frequencies at these lengths\n" : "");
   if (!complete) {
     throw Error(fmt::format("interrupted; the results cover the first {} scored{}",
                             counted(std::get<Divergence>(records.records.back().value).tokens, "token"),

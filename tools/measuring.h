@@ -29,7 +29,6 @@ struct ResultFiles {
 void add_result_files(CLI::App& command, ResultFiles& files, bool pictures);
 // Throws Error, before any measurement, if --svg is an existing file.
 void check_result_files(const ResultFiles& files);
-// table: tabulate(log). The report embeds sweep_json(log, table), updated with `more`.
 void publish(const ResultFiles& files, const Measurements& log, const SweepTable& table,
              const nlohmann::ordered_json& json, const std::string& text,
              const nlohmann::ordered_json& more = nlohmann::ordered_json::object());

@@ -30,7 +30,7 @@ struct CommonOptions {
 
 void add_model_option(CLI::App& command, CommonOptions& options, bool required = true);
 struct CommonParts {
-  bool one_scaling = true;  // false: options of one scaling are hidden, and --rope-cache is left out
+  bool one_scaling = true;  // false: hides options of one scaling, which the command refuses; no --rope-cache
   bool ctx = true;          // --ctx
 };
 // Each option has its help group (tools/help.h).

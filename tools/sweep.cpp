@@ -222,8 +222,10 @@ void resume_losses(const SweepCommand& command, const Measurements& log) {
   for (size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
     const std::string line = text.substr(at, end - at + 1);
     const auto json = parse_ordered_json(line, file.string());
-    const std::string key =
-        fmt::format("{}/{}/{}", json.value("kind", ""), json.value("scaling", ""), json.value("length", 0));
+    const auto kind = find_kind(json.value("kind", ""));
+    if (!kind) continue;
+    const Unit unit{*kind, Column(json.value("scaling", "")), json.value("length", int64_t{0})};
+    const std::string key = Record::of(unit).key();
     if (measured.contains(key) && found.insert(key).second) kept += line;
   }
   write_file_atomically(file, kept);

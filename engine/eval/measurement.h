@@ -93,7 +93,7 @@ struct Loss {
   std::optional<int64_t> stride{};
   int64_t tokens = 0;
   double nll = NAN, ppl = NAN, error = NAN;  // error: standard error of ppl
-  std::vector<double> blocks{};              // block_sums (verdict.h)
+  std::vector<double> blocks{};              // block_sums (difference.h), for paired differences
   std::vector<PositionLoss> positions{};     // logs: growing contexts only
 };
 struct Growing : Loss {
@@ -113,7 +113,7 @@ struct Speed {
   int64_t cache_bytes = 0;
   std::optional<int64_t> rerotations{};
 };
-// Losses of one batch of windows or of growing contexts (run_log.h).
+// A line of LossJournal (run_log.h).
 struct LossPart {
   std::optional<Kind> of{};
   int64_t window = 0, reached = 0;

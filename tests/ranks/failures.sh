@@ -93,12 +93,15 @@ for target in rank mpirun; do
   timeout 10 tail -s 0.1 --pid=$run -f /dev/null
   ended=$?
   seconds=$(awk "BEGIN { print ($(date +%s%N) - $started) / 1e9 }")
-  pgrep -r D,R,S,T -P $run > /dev/null && say "Ctrl-C at $target: a rank remains after $seconds s"
-  if [ $ended != 0 ]; then
+  if pgrep -r D,R,S,T -P $run > /dev/null; then
+    say "Ctrl-C at $target: a rank remains after $seconds s"
+  elif [ $ended != 0 ] && [ $target = mpirun ]; then
     # Once its ranks have ended, the mpirun of Open MPI 4 sometimes hangs in its own PMIx_server_finalize.
-    [ $target = mpirun ] || say "Ctrl-C at $target: mpirun remains after $seconds s"
-    echo "Ctrl-C at $target, $ranks ranks: all ranks ended; mpirun itself hangs" && kill -KILL $run
+    echo "Ctrl-C at $target, $ranks ranks: all ranks ended; mpirun itself hangs"
+  elif [ $ended != 0 ]; then
+    say "Ctrl-C at $target: mpirun remains after $seconds s"
   fi
+  [ $ended = 0 ] || kill -KILL $run
   wait $run
   code=$?
   echo "Ctrl-C at $target, $ranks ranks: exit code $code, $seconds s: $(grep '^lariat: ' "$work/err")"

@@ -148,10 +148,12 @@ class Measuring {
     const bool grows = options.method == PerplexityMethod::kGrowing;
     for (const int64_t length : what_.lengths) {
       Record record = Record::of({Kind::kDivergence, what_.column, length});
-      const std::vector<Record> kept = what_.log ? what_.log->contents().records : std::vector<Record>();
-      if (const auto known = std::ranges::find(kept, record.key(), &Record::key); known != kept.end()) {
-        sink_({.record = *known});
-        continue;
+      if (what_.log != nullptr) {
+        const std::vector<Record>& kept = what_.log->contents().records;
+        if (const auto known = std::ranges::find(kept, record.key(), &Record::key); known != kept.end()) {
+          sink_({.record = *known});
+          continue;
+        }
       }
       options.ctx = {length};
       const DivergenceResult result = measure_divergence(

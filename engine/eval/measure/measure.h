@@ -10,7 +10,7 @@
 
 namespace lariat {
 
-// One kind of measurement under one column.
+// One kind under one column.
 struct Measurement {
   Kind kind = Kind::kPerplexity;  // not kLosses
   Column column{};

@@ -9,7 +9,7 @@
 #include "engine/eval/measurement_log.h"
 #include "engine/lariat.h"
 
-// Logs of `lariat passkey` and `lariat perplexity`.
+// Logs of `lariat passkey` and `lariat perplexity`, so that an interrupted run resumes.
 namespace lariat {
 
 Column column_of(const SessionOptions& session);

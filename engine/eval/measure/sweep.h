@@ -62,7 +62,8 @@ Pace measure_pace(Session& session, int64_t longest);
 // options.rope.factor replaces the default factors (docs/measuring.md), a column's own factor that. L0 is the
 // same for all. A position method is configured for the longest length.
 //
-// All columns share trials, texts and lengths.
+// All columns share trials, texts and lengths. A growing context is measured once per column, up to the
+// longest length.
 class Schedule {
  public:
   Schedule(const Engine& engine, const SweepOptions& options);  // engine: has a tokenizer, outlives this

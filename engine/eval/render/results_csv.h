@@ -16,6 +16,6 @@ namespace lariat {
 // perplexity the normal interval of the mean loss, of a share Wilson's. count: tokens or trials of the mean.
 // settings: Labels. Missing numbers are empty. All paired differences of columns follow
 // (docs/measuring.md).
-std::string results_csv(const Measurements& log, const SweepTable& table);  // table: tabulate(log)
+std::string results_csv(const Measurements& log, const SweepTable& table);
 
 }  // namespace lariat
