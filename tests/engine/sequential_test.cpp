@@ -50,10 +50,14 @@ TEST(Sequential, BothColumnsMayBeBetter) {
 // Equal rows exclude 0.1 after 58 rows, 0.05 after 119.
 TEST(Sequential, EqualRowsExcludeADifference) {
   for (const auto& [margin, rows] : {std::pair(0.1, 58), std::pair(0.05, 119)}) {
-    PairedSequence sequence(kAlpha);
-    while (!sequence.excluded(margin)) sequence.add(1, 1);
+    PairedSequence sequence(kAlpha), more(kAlpha), less(kAlpha);
+    while (!sequence.excluded(margin)) {
+      sequence.add(1, 1);
+      more.add(1, 0.98 - margin);
+      less.add(0.98 - margin, 1);
+    }
     EXPECT_EQ(sequence.rows(), rows) << margin;
-    EXPECT_FALSE(sequence.shown());
+    EXPECT_FALSE(sequence.shown() || more.excluded(margin) || less.excluded(margin));
     const auto [low, high] = sequence.interval();
     EXPECT_NEAR(low, -high, 1e-9);
   }
