@@ -60,7 +60,7 @@ void Column::read(std::string_view name) {
   const char *digits = scaling.data() + at + kFactor.size(), *end = scaling.data() + scaling.size();
   double number = 0;
   const auto read = std::from_chars(digits, end, number);
-  if (read.ec != std::errc() || read.ptr != end || !(number >= 1 && number <= kMostFactor)) return;
+  if (read.ptr != end || !(number >= 1 && number <= kMostFactor)) return;
   factor = number;
   scaling.resize(at);
 }

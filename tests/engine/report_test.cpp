@@ -167,6 +167,8 @@ TEST(ResultsCsv, HasOneRowPerMeasurement) {
   log.records.push_back(grown().records.back());
   loss_in(log.records.back()).ppl = 26.1;
   loss_in(log.records.back()).positions[1].loss = NAN;
+  loss_in(log.records.back()).positions[2].tokens = 1;
+  loss_in(log.records.back()).positions[3].tokens = 0;
   log.records[0].column = "a \"b\", c";
   loss_in(log.records[0]).ppl = NAN;
   EXPECT_TRUE(holds(csv_of(log), "\nperplexity,\"a \"\"b\"\", c\",,false,512,,,,,0.1,1000,"));
@@ -193,10 +195,42 @@ TEST(ResultsCsv, HasOneRowPerMeasurement) {
       "growing,dynamic,,true,1024,,0,256,7.999999999999998,0.07999999999999999,100,7.8447266496194255,"
       "8.158346728767768,perplexity\n"
       "growing,dynamic,,true,1024,,256,512,,,100,,,perplexity\n"
-      "growing,dynamic,,true,1024,,512,768,83.99999999999999,0.8399999999999999,100,82.36962982100397,"
-      "85.66264065206157,perplexity\n"
-      "growing,dynamic,,true,1024,,768,1024,83.99999999999999,0.8399999999999999,100,82.36962982100397,"
+      "growing,dynamic,,true,1024,,512,768,83.99999999999999,0.8399999999999999,1,82.36962982100397,"
       "85.66264065206157,perplexity\n");
+}
+
+TEST(ResultsCsv, FiguresOfADivergenceHaveIntervals) {
+  Measurements log = empty_log({"none"}, {512});
+  log.plan.against = {{"base", "", ""}, "yarn", {}};
+  log.records = {Record::of({Kind::kDivergence, "none", 512}), Record::of({Kind::kLosses, "none", 512}),
+                 Record::of({Kind::kPasskey, "none", 512})};
+  auto& divergence = std::get<Divergence>(log.records[0].value);
+  divergence.tokens = 9;
+  divergence.all[2] = {2, 0.5};
+  divergence.all[3] = {2, 0.5};
+  divergence.all[5] = {2};
+  divergence.positions = {{0, 256, 0}, {256, 512, 1}};
+  std::get<Retrieval>(log.records[2].value) = {
+      .task = NeedleTask::kMultikey, .trials = 4, .correct = 1, .recall = 2};
+  std::vector<std::string> chosen;
+  const auto rows = csv_rows(csv_of(log));
+  for (auto row : rows) {
+    std::string& line = chosen.emplace_back();
+    for (const char* name : {"measure", "from", "to", "value", "error", "count", "unit", "than"})
+      line += row.at(name) + ",";
+  }
+  ASSERT_EQ(chosen.size(), 2 * std::size(kFigures) + 1);
+  EXPECT_EQ(chosen[0], "divergence_ppl,,,,,9,perplexity,base: yarn,");
+  EXPECT_EQ(chosen[2], "ppl_ratio,,,2.0,0.5,9,ratio,base: yarn,");
+  EXPECT_EQ(chosen[5], "kl_max,,,2.0,,9,nats,base: yarn,");
+  EXPECT_EQ(chosen[10], "divergence_ppl,256,512,,,1,perplexity,base: yarn,");
+  EXPECT_EQ(chosen[20], "multikey,,,0.5,0.25,4,share,,");
+  EXPECT_EQ(rows[5].at("low") + rows[5].at("high"), "");
+  for (const auto& [row, low, high] :
+       {std::tuple(2, 2 / std::exp(0.49), 2 * std::exp(0.49)), std::tuple(3, 1.02, 2.98)}) {
+    EXPECT_NEAR(std::stod(rows[row].at("low")), low, 1e-9);
+    EXPECT_NEAR(std::stod(rows[row].at("high")), high, 1e-9);
+  }
 }
 
 // Taken from the plan's own fields, so that a new option is tested too.
@@ -343,9 +377,26 @@ TEST(SweepTables, ValuesBeyondAnyAxisAreOmitted) {
     }
     EXPECT_TRUE(tabulate(log).perplexity.empty()) << ppl;
   }
+  for (const double error : {-1.0, 0.0, 0.5, 1e200}) {
+    Measurements log = swept({"none"}, {100}, 1);
+    loss_in(log.records[0]).error = error;
+    EXPECT_EQ(std::isnan(tabulate(log).perplexity.begin()->second.error), error < 0 || error > 1) << error;
+  }
+}
+
+TEST(SweepTables, ErrorsNeedTwoTokens) {
+  LossSum sum;
+  sum.add(1);
+  EXPECT_DOUBLE_EQ(sum.ppl(), std::exp(1));
+  EXPECT_TRUE(std::isnan(sum.mean_error()));
+  sum.add(3);
+  EXPECT_DOUBLE_EQ(sum.mean_error(), 1);
 }
 
 TEST(SweepTables, NumbersAreShort) {
+  EXPECT_EQ(compact(10), "10.0");
+  EXPECT_EQ(compact(100), "100");
+  EXPECT_EQ(compact(1e6), "1e+06");
   EXPECT_EQ(compact(8.9273), "8.93");
   EXPECT_EQ(compact(44.14), "44.1");
   EXPECT_EQ(compact(5356.4), "5356");

@@ -22,6 +22,8 @@ TEST(SweepColumns, HaveOneSpelling) {
   const std::vector<Parts> all = {
       {"yarn", "yarn", "", false, "yarn"},
       {"YaRN", "yarn", "", false, "yarn"},
+      {"yarn/factor=1", "yarn", "", false, "yarn/factor=1"},
+      {"yarn/factor=1e6", "yarn", "", false, "yarn/factor=1000000"},
       {"default", "none", "", false, "none"},
       {"model", "model", "", false, "model"},
       {"dca", "none", "dca", false, "dca"},
@@ -42,8 +44,8 @@ TEST(SweepColumns, HaveOneSpelling) {
       EXPECT_EQ(column.name(), parts.name);
     }
   }
-  for (const std::string text : {"yarm", "", "stale", " stale", "dca+", "+dca", "dca+string", "yarn+linear",
-                                 "dca+yarn+yarn", "dcaa", "yarn/chunk=9"}) {
+  for (const std::string text : {"yarm", "dynamic2", "", "stale", " stale", "dca+", "+dca", "dca+string",
+                                 "yarn+linear", "dca+yarn+yarn", "dcaa", "yarn/chunk=9"}) {
     const std::string error = error_of([&] { parse_column(text); });
     EXPECT_TRUE(names(error, "`scalings` " + text +
                                  " | none, linear, | dynamic-yarn | dca, string, sinks, | METHOD+SCALING"));
@@ -149,8 +151,8 @@ TEST_F(MethodSweep, AFactorBelongsToAColumn) {
   EXPECT_EQ(rows.at(0).at("scaling") + rows.at(0).at("factor"), "yarn2.0");
   EXPECT_EQ(Column("dca+yarn/factor=2.5").name(), "dca+yarn/factor=2.5");
   EXPECT_EQ(Column("dynamic-yarn/factor=3 stale").factor, 3);
-  for (const char* wrong :
-       {"yarn/factor=0.5", "yarn/factor=nan", "yarn/factor=", "none/factor=2", "yarn/fact=2"})
+  for (const char* wrong : {"yarn/factor=0.5", "yarn/factor=nan", "yarn/factor=", "yarn/factor=2x",
+                            "yarn/factor=2e6", "none/factor=2", "yarn/fact=2"})
     EXPECT_TRUE(names(error_of([&] { parse_column(wrong); }), std::string(wrong) + " | factor")) << wrong;
 }
 

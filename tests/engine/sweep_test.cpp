@@ -287,6 +287,7 @@ TEST_F(SweepTest, DamagedLogsAreNamed) {
   for (const auto& [record, error] : std::vector<std::pair<std::string, std::string>>{
            {"nonsense", "JSON"},
            {R"({"kind":"speed"})", "scaling"},
+           {R"({"kind":"speeds","scaling":"none","length":512,"cache_bytes":1})", "kind"},
            {R"({"kind":"perplexity","scaling":"none","length":512,"tokens":9})", ""},
            {R"({"kind":"passkey","scaling":"none","length":512,"depth":7,"trials":1,"correct":1})", "depth"},
            {R"({"kind":"passkey","scaling":"none","length":512,"depth":1,"trials":1,"correct":2})",
@@ -305,6 +306,18 @@ TEST_F(SweepTest, DuplicateLinesCountOnce) {
   const std::string other_line = R"({"kind":"speed","scaling":"none","length":512,"cache_bytes":2})";
   EXPECT_TRUE(names(error_of([&] { parse_log(log + other_line + "\n", "log.jsonl"); }),
                     "log.jsonl | 4 | speed/none/512"));
+}
+
+TEST_F(SweepTest, LossesOfEveryKindAndWindowAreKept) {
+  std::string log = to_json(sweep().plan()).dump() + "\n";
+  for (const char* of : {"growing", "perplexity"}) {
+    for (const int window : {0, 1, 1}) {
+      const Json part = {{"kind", "losses"}, {"scaling", "none"}, {"length", 512}, {"of", of},
+                         {"window", window}, {"reached", 0},      {"sizes", {1}},  {"losses", {window}}};
+      log += part.dump() + "\n";
+    }
+  }
+  EXPECT_EQ(parse_log(log, "log.jsonl").records.size(), 4U);
 }
 
 TEST_F(SweepTest, SpeedAndMemoryAreMeasured) {

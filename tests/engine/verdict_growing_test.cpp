@@ -38,7 +38,8 @@ TEST_F(Verdicts, AViewHasRangesAndRatios) {
   ASSERT_TRUE(std::regex_search(none, curve, std::regex("<text[^>]*>([0-9.]+)</text>")));
   EXPECT_NEAR(std::stod(curve[1]), std::exp(3), 5);
   EXPECT_FALSE(holds(ratio->wide, "nan"));
-  log_.view.ranges = {{100, 200}, {100, 390}};
+  log_.view.ranges = {{0, 100}, {100, 200}, {100, 390}};
+  EXPECT_EQ(growing_ranges(tabulate(log_)).front().name(), "up to 100");
   EXPECT_TRUE(names(last(), "100 | 400")) << "the ranges replace the default ones";
 }
 
@@ -58,6 +59,34 @@ TEST_F(Verdicts, CompareGrowingContextsAndStaleKeys) {
   EXPECT_TRUE(growing_sum(tabulate(log_), "dynamic stale", ranges[1]));
   EXPECT_FALSE(growing_sum(tabulate(log_), "dynamic stale", ranges[2]));
   EXPECT_EQ(sentences().size(), 2U) << "stale keys have no counterpart";
+}
+
+TEST_F(Verdicts, SumsOfAGrowingContextEndAtBuckets) {
+  add_grown("none", 0);
+  auto& grown = std::get<Growing>(log_.records[0].value);
+  const auto sum = [&](int64_t from, int64_t to) { return growing_sum(tabulate(log_), "none", {from, to}); };
+  const auto& first = grown.positions.front();
+  EXPECT_NEAR(sum(0, 25)->mean_error(), first.error, 1e-12);
+  EXPECT_EQ(sum(100, 125)->tokens, 25);
+  EXPECT_EQ(sum(0, 400)->tokens, 400);
+  for (const auto& [from, to] : {std::pair(0, 110), std::pair(110, 200), std::pair(100, 190)})
+    EXPECT_FALSE(sum(from, to)) << from << " " << to;
+  grown.positions[1] = {25, 50, 0};
+  grown.positions[2].tokens = 1;
+  EXPECT_EQ(sum(0, 100)->tokens, 51);
+  for (const double loss : {-800.0, 400.0}) {
+    grown.positions[2].loss = loss;
+    EXPECT_FALSE(sum(50, 75)) << loss;
+  }
+  const auto blocks = [&](std::optional<int64_t> text_tokens, std::optional<int64_t> holds) {
+    grown.text_tokens = text_tokens;
+    grown.holds = holds;
+    return tabulate(log_).growing.at("none").blocks.size();
+  };
+  EXPECT_EQ(blocks(400, 1), 400U);
+  for (const auto& [text_tokens, holds] :
+       std::vector<std::pair<std::optional<int64_t>, std::optional<int64_t>>>{{399, 1}, {{}, 1}, {400, {}}})
+    EXPECT_EQ(blocks(text_tokens, holds), 0U);
 }
 
 TEST_F(Verdicts, StaleKeysOfAGrowingContextMayWin) {

@@ -50,8 +50,11 @@ TEST_F(Verdicts, ErrorsComeFromBlockDifferences) {
             std::tuple(Kind::kPerplexity, Column("none"), Column("yarn"), 200));
   EXPECT_EQ(text_of(all[0]), "-3.92 % ± 0.50 % *");
   EXPECT_TRUE(holds(csv_of(log_), "\nperplexity_difference,yarn,,false,200,,,,0.96078"));
-  EXPECT_EQ(csv_rows(csv_of(log_)).back().at("than"), "none");
-  EXPECT_EQ(csv_rows(csv_of(log_)).back().at("count"), "16");
+  auto row = csv_rows(csv_of(log_)).back();
+  EXPECT_EQ(row["than"] + " " + row["count"] + " " + row["unit"], "none 16 ratio");
+  const double value = std::stod(row["value"]), error = std::stod(row["error"]);
+  EXPECT_NEAR(error, 0.00501, 1e-5);
+  EXPECT_NEAR(std::stod(row["high"]), value * std::exp(1.96 * error / value), 1e-9);
   EXPECT_TRUE(names(measure(16, 0.04F), "4.1 % ± 1.1 %"));
   EXPECT_TRUE(names(measure(17, 0.02F, true), "0.54 %"));
   measure(16, 0.05F);
@@ -175,6 +178,9 @@ TEST_F(Verdicts, SharesDependOnTheNumberOfTrials) {
   };
   measure(2);
   EXPECT_TRUE(said("200 | 50 % | 100 % | 4"));
+  auto row = csv_rows(csv_of(log_)).back();
+  EXPECT_EQ(row["measure"] + row["depth"] + row["from"] + row["error"], "passkey_difference");
+  EXPECT_EQ(row["value"] + " " + row["unit"], "0.5 share");
   EXPECT_TRUE(names(last(), "100") && none_wins()) << last();
   EXPECT_FALSE(names(last(), "passkeys")) << last();
   measure(50);
@@ -213,6 +219,7 @@ TEST_F(Verdicts, NameTheTask) {
   EXPECT_TRUE(said("400 | multivalue"));
   const std::string page = page_of(log_);
   EXPECT_TRUE(names(page, "<h2>Numbers (multivalue) found"));
+  EXPECT_TRUE(holds(csv_of(log_), "\nmultivalue_difference,"));
   EXPECT_FALSE(names(Json(sentences()).dump(), "passkeys"));
 }
 

@@ -38,7 +38,6 @@ class Csv {
     if (const auto* divergence = std::get_if<Divergence>(&record.value)) {
       add_figures(record, *divergence, /*all=*/true);
       for (const DivergenceFigures& part : divergence->positions) add_figures(record, part, /*all=*/false);
-      return;
     }
     const auto* speed = std::get_if<Speed>(&record.value);
     if (speed == nullptr) return;
@@ -146,8 +145,7 @@ class Csv {
   void add_found(const Record& record, const Retrieval& found) {
     const NeedleTask task = found.task.value_or(plan_.passkey.task);
     const auto correct = static_cast<double>(found.correct), n = static_cast<double>(found.trials);
-    const RetrievalValue value{found.trials,
-                               task == NeedleTask::kPasskey ? correct : found.recall.value_or(correct)};
+    const RetrievalValue value{found.trials, found.recall.value_or(correct)};
     const double share = value.share();
     const auto [low, high] = value.interval();
     add_row(record, name_of(task),
