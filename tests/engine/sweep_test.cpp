@@ -240,6 +240,39 @@ TEST(MeasurementLogs, EarlierVersionsAreReadAndWrittenAlike) {
   }
 }
 
+TEST(MeasurementLogs, APlanCoversItsUnits) {
+  Measurements log = empty_log({"none"}, {256, 512});
+  Plan& plan = log.plan;
+  plan.growing = {true, 64, {"none", "dynamic"}};
+  const auto of = [&](Kind kind, const char* column, int64_t length) {
+    return plan.covers(Record::of({kind, column, length}));
+  };
+  const auto found = [&](double depth, std::optional<int64_t> trial, std::optional<NeedleTask> task) {
+    return plan.covers({"none", 512, Retrieval{.depth = depth, .task = task, .trial = trial}});
+  };
+  EXPECT_TRUE(of(Kind::kGrowing, "dynamic", 512) && of(Kind::kPerplexity, "none", 256));
+  EXPECT_FALSE(of(Kind::kGrowing, "none", 256) || of(Kind::kPerplexity, "none", 300));
+  EXPECT_FALSE(of(Kind::kSpeed, "yarn", 512) || of(Kind::kDivergence, "none", 512));
+  EXPECT_TRUE(found(0.5, {}, {}) && found(1, 4, NeedleTask::kPasskey));
+  EXPECT_FALSE(found(0.25, {}, {}) || found(1, 5, {}) || found(1, {}, NeedleTask::kMultikey));
+  plan.passkey.tasks = {NeedleTask::kMultikey};
+  EXPECT_TRUE(found(0, {}, NeedleTask::kMultikey));
+  EXPECT_FALSE(found(0, {}, {}));
+  for (const std::optional<int64_t> trial : {std::optional<int64_t>(0), {}}) {
+    for (const double depth : plan.passkey.depths) {
+      EXPECT_EQ(log.missing({{Kind::kPasskey, "none", 512}}).size(), 1U) << depth;
+      log.records.push_back(
+          {"none", 512, Retrieval{.depth = depth, .task = NeedleTask::kMultikey, .trial = trial}});
+    }
+  }
+  EXPECT_TRUE(log.missing({{Kind::kPasskey, "none", 512}}).empty());
+  plan.growing.measured = plan.speed.measured = false;
+  plan.against = PlanAgainst{};
+  EXPECT_TRUE(of(Kind::kDivergence, "none", 512));
+  EXPECT_FALSE(of(Kind::kGrowing, "none", 512) || of(Kind::kSpeed, "none", 512) ||
+               of(Kind::kPerplexity, "dynamic", 512));
+}
+
 // Gives every member a wrong type: an error, or the member is ignored.
 TEST_F(SweepTest, DamagedLogsAreNamed) {
   const Json header = to_json(sweep().plan());

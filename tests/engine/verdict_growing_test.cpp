@@ -74,9 +74,9 @@ TEST_F(Verdicts, SumsOfAGrowingContextEndAtBuckets) {
   grown.positions[1] = {25, 50, 0};
   grown.positions[2].tokens = 1;
   EXPECT_EQ(sum(0, 100)->tokens, 51);
-  for (const double loss : {-800.0, 400.0}) {
+  for (const double loss : {-800.0, -0.01, 400.0}) {
     grown.positions[2].loss = loss;
-    EXPECT_FALSE(sum(50, 75)) << loss;
+    EXPECT_EQ(sum(50, 75).has_value(), loss == -0.01) << loss;
   }
   const auto blocks = [&](std::optional<int64_t> text_tokens, std::optional<int64_t> holds) {
     grown.text_tokens = text_tokens;
@@ -87,6 +87,11 @@ TEST_F(Verdicts, SumsOfAGrowingContextEndAtBuckets) {
   for (const auto& [text_tokens, holds] :
        std::vector<std::pair<std::optional<int64_t>, std::optional<int64_t>>>{{399, 1}, {{}, 1}, {400, {}}})
     EXPECT_EQ(blocks(text_tokens, holds), 0U);
+  grown.positions.clear();
+  EXPECT_TRUE(growing_ranges(tabulate(log_)).empty());
+  log_.plan.lengths.push_back(800);
+  log_.plan.growing.measured = false;
+  EXPECT_TRUE(tabulate(log_).growing.empty() && tabulate(log_).growing_columns.empty());
 }
 
 TEST_F(Verdicts, StaleKeysOfAGrowingContextMayWin) {
