@@ -140,12 +140,13 @@ std::string ChatTemplate::render(const ordered_json& messages, bool add_generati
   jinja::Context cx({}, now ? *now : std::time(nullptr));
   try {
     std::vector<std::pair<std::string, jinja::Value>> values;
-    values.emplace_back("messages", jinja::from_json(cx, prepared(messages)));
-    values.emplace_back("add_generation_prompt", jinja::boolean(add_generation_prompt));
-    for (const ordered_json* source : {&variables, &variables_}) {  // the first value of a name wins
+    // The last value of a name wins.
+    for (const char* absent : {"tools", "documents"}) values.emplace_back(absent, jinja::none());
+    for (const ordered_json* source : {&variables_, &variables}) {
       for (const auto& [key, value] : source->items()) values.emplace_back(key, jinja::from_json(cx, value));
     }
-    for (const char* absent : {"tools", "documents"}) values.emplace_back(absent, jinja::none());
+    values.emplace_back("messages", jinja::from_json(cx, prepared(messages)));
+    values.emplace_back("add_generation_prompt", jinja::boolean(add_generation_prompt));
     return jinja::render(*program_, cx, values);
   } catch (const jinja::Failure& failure) {
     fail(file_, failure);
