@@ -162,9 +162,9 @@ void Engine::load(const std::filesystem::path& path) {
 
 void Engine::load_text(const ModelTexts& texts) {
   tokenizer = Tokenizer::load(texts);
-  if (options.reads != Reads::kChat) return;
+  if (options.reads == Reads::kText) return;
   chat = ChatTemplate::load(texts, *tokenizer, options.template_variables);
-  if (!chat) {
+  if (!chat && options.reads == Reads::kChat) {
     throw Error(texts.path().string() +
                 ": no chat template in chat_template.jinja, tokenizer_config.json or the GGUF key "
                 "tokenizer.chat_template; use an instruct model, or put the markers into the prompt");

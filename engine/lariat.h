@@ -23,6 +23,7 @@ enum class Reads {
   kTokens,  // none: the input is token ids
   kText,    // tokenizer
   kChat,    // tokenizer and chat template; opening fails without one
+  kServed,  // tokenizer, and chat template if there is one
 };
 
 // Dtypes of the KV cache; unset: f16 keys, values in the model's dtype.

@@ -37,6 +37,7 @@ struct Generation {
   double prefill_seconds = 0, decode_seconds = 0;
   int64_t decode_steps = 0;            // tokens drawn after the first, including an EOS
   int64_t proposed = 0, accepted = 0;  // guesses of GenerateOptions::lookup
+  int64_t shared = 0;                  // prompt tokens that were cached
   int64_t restarts = 0;                // times that the request's pages were taken and computed again
   std::exception_ptr error{};          // of this request alone: ended it, after `tokens`; null: none
 };
@@ -50,6 +51,8 @@ struct Request {
   SequenceOptions sequence_options{};  // for a created sequence
   GenerateOptions options{};
   std::function<bool(int32_t token)> on_token{};  // called per new token; false ends the text
+  // Called before on_token.
+  std::function<void(const Sequence& sequence, const Generation& so_far)> on_progress{};
   std::function<void(Generation result)> on_end{};
   int64_t logits_from = Prompt::kLastToken;  // first prompt token with requested logits
   // Receives slices of the requested logits: rows [first, first + logits.rows) of the text.

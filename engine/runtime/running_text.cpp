@@ -59,6 +59,7 @@ void RunningText::accept(Session& session, int32_t drawn) {
   if (std::ranges::count(options.eos_ids, token) > 0) return end(StopReason::kEos);
   result.tokens.push_back(token);
   if (logprobs) result.logprobs.push_back(logprobs->of(token));
+  if (request.on_progress) request.on_progress(*request.sequence, result);
   request.tokens.push_back(token);
   if (request.on_token && !request.on_token(token)) return end(StopReason::kStop);
   if (options.interrupted != nullptr && options.interrupted->load()) return end(StopReason::kInterrupted);

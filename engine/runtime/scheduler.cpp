@@ -63,7 +63,7 @@ Sequence Scheduler::new_sequence(const Text& text) {
   const Request& request = text.request;
   if (request.prefix) return session_.fork(*request.prefix, request.prefix->length());
   Sequence made = session_.new_sequence(request.sequence_options);
-  session_.share_prefix(made, text.prompt());
+  session_.share_prefix(made, text.prompt(), text.logits_from);
   return made;
 }
 
@@ -78,7 +78,10 @@ bool Scheduler::fits(const Text& text) const {
 
 void Scheduler::start(Text& text) {
   if (text.start == Stopwatch::time_point()) text.start = Stopwatch::now();
-  if (!text.request.sequence) text.request.sequence = &text.own.emplace(new_sequence(text));
+  if (!text.request.sequence) {
+    text.request.sequence = &text.own.emplace(new_sequence(text));
+    text.result.shared = text.own->length();
+  }
   text.expected = text.request.sequence->expected();
   text.request.sequence->expect_tokens(text.prompt_tokens);  // RoPE frequencies of the whole prompt
   text.last_neighbour = last_id_;

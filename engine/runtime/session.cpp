@@ -90,10 +90,10 @@ void Session::restore(Sequence& sequence, KvCache::Contents contents, std::span<
   if (!sequence.rope_.depends_on_length()) update_frequencies({&one, 1}, {&length, 1}, true);
 }
 
-void Session::share_prefix(Sequence& sequence, std::span<const int32_t> prompt) {
+void Session::share_prefix(Sequence& sequence, std::span<const int32_t> prompt, int64_t most) {
   if (!sequence.method().name.empty() || prompt.empty()) return;
   RopeFrequencies frequencies = frequencies_for(options_, sequence.rope_, std::ssize(prompt));
-  std::vector<PrefixCache::Page> pages = prefixes_.find(frequencies, prompt.first(prompt.size() - 1));
+  std::vector<PrefixCache::Page> pages = prefixes_.find(frequencies, prompt.first(static_cast<size_t>(most)));
   // Whole chunks, so that the other tokens are prefilled in the passes of a prompt alone.
   const auto chunk = static_cast<size_t>(std::max<int64_t>(options_.prefill_chunk / kKvPage, 1));
   pages.resize(pages.size() / chunk * chunk);

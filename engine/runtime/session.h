@@ -83,9 +83,9 @@ class Session {
   // mrope, stretch: see SequencePositions. Throws Error when out of memory.
   void restore(Sequence& sequence, KvCache::Contents contents, std::span<const int32_t> mrope,
                double stretch);
-  // Fills an empty sequence with pages of prefixes() that hold the beginning of the prompt, but not its last
-  // token; none with a position method.
-  void share_prefix(Sequence& sequence, std::span<const int32_t> prompt);
+  // Fills an empty sequence with pages of prefixes() that hold up to `most` first tokens of the prompt; none
+  // with a position method.
+  void share_prefix(Sequence& sequence, std::span<const int32_t> prompt, int64_t most);
   PrefixCache& prefixes() { return prefixes_; }
   // KvPool::free_pages(), and kept pages, which give way.
   int64_t free_pages() const { return pool_.free_pages() + prefixes_.idle_pages(); }

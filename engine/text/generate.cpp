@@ -47,8 +47,8 @@ std::vector<int32_t> prompt_tokens(std::span<const int32_t> context, const Token
   return tokens;
 }
 
-void write_text(Scheduler& scheduler, const Tokenizer& tokenizer, Request request,
-                const AnswerOptions& options, bool continues, Answer& answer, const TextFn& on_text) {
+int64_t write_text(Scheduler& scheduler, const Tokenizer& tokenizer, Request request,
+                   const AnswerOptions& options, bool continues, Answer& answer, const TextFn& on_text) {
   StreamDecoder decoder(tokenizer);
   for (size_t at = 0; continues && at < request.tokens.size(); ++at) decoder.push(request.tokens[at]);
   const auto filter = std::make_shared<StopFilter>(tokenizer, std::move(decoder), options.stop);
@@ -59,15 +59,19 @@ void write_text(Scheduler& scheduler, const Tokenizer& tokenizer, Request reques
   answer.reused = request.held();
   answer.read = std::ssize(request.tokens) - answer.reused;
   request.options = options.generate;
-  request.on_token = [&answer, filter, show](int32_t id) {
-    answer.generation.tokens.push_back(id);
-    return show(filter->push(id)) && !filter->stopped();
+  request.on_progress = [&answer, then = std::move(request.on_progress)](const Sequence& sequence,
+                                                                         const Generation& so_far) {
+    answer.generation.tokens.push_back(so_far.tokens.back());
+    if (!so_far.logprobs.empty()) answer.generation.logprobs.push_back(so_far.logprobs.back());
+    if (then) then(sequence, so_far);
   };
-  request.on_end = [&answer, filter, show](Generation result) {
+  request.on_token = [filter, show](int32_t id) { return show(filter->push(id)) && !filter->stopped(); };
+  request.on_end = [&answer, filter, show, then = std::move(request.on_end)](Generation result) {
     answer.generation = std::move(result);
     if (answer.generation.error == nullptr) show(filter->flush());
+    if (then) then(answer.generation);
   };
-  scheduler.add(std::move(request));
+  return scheduler.add(std::move(request));
 }
 
 void continue_context(Session& session, const Tokenizer& tokenizer, SavedContext& context,

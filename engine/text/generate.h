@@ -45,9 +45,9 @@ using TextProgressFn = std::function<void(int64_t done, int64_t total)>;
 
 // Adds a request and appends its text to `answer`; an exception keeps the text so far. `continues`: decode
 // prompt and output as one text, keeping a leading space of the output. Tokenizer and answer must outlive the
-// scheduler.
-void write_text(Scheduler& scheduler, const Tokenizer& tokenizer, Request request,
-                const AnswerOptions& options, bool continues, Answer& answer, const TextFn& on_text = {});
+// scheduler. The request's own on_end is called last. Returns the request's id.
+int64_t write_text(Scheduler& scheduler, const Tokenizer& tokenizer, Request request,
+                   const AnswerOptions& options, bool continues, Answer& answer, const TextFn& on_text = {});
 
 // Makes the context hold `wanted` (the common prefix stays cached) and generates. The cache may then lack the
 // last token. progress: prefilled tokens. options.generate.interrupted throws Interrupted in the prefill, and
