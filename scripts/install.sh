@@ -7,11 +7,12 @@ packages=(
   nlohmann-json3-dev libcli11-dev libfmt-dev  # JSON, command line, text
   libsentencepiece-dev libpcre2-dev libutf8proc-dev  # tokenizers
   libedit-dev  # line editing in chat
+  libboost-dev                           # HTTP (headers)
   libhwy-dev                             # vectors
   libgtest-dev libbenchmark-dev          # tests and kernel benchmarks
 )
 [ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang clang-19 libclang-rt-dev ccache python3 gcovr libopenmpi-dev openmpi-bin procps
-  pyflakes3 python3-pandas python3-matplotlib shellcheck)
+  pyflakes3 python3-pandas python3-matplotlib shellcheck chromium)
 
 missing=()
 for package in "${packages[@]}"; do

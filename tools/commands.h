@@ -13,6 +13,7 @@ void add_chat_command(CLI::App& app);
 void add_tokenize_commands(CLI::App& app);  // tokenize and detokenize
 void add_logits_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
+void add_serve_command(CLI::App& app);
 void add_score_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_passkey_command(CLI::App& app);

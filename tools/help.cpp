@@ -169,6 +169,7 @@ std::unique_ptr<CLI::App> make_app() {
   // In the order of the help.
   add_generate_command(*app);
   add_chat_command(*app);
+  add_serve_command(*app);
   add_score_command(*app);
   add_perplexity_command(*app);
   add_passkey_command(*app);

@@ -91,6 +91,19 @@ JSON
       sed 's/\\\\/\x01/g; s/\\"/"/g; s/\\n/\x02/g; s/\x01/\\/g' | nl -w1 -s$'\t' |
       while IFS=$'\t' read -r n source; do printf '%s' "$source" | tr '\002' '\n' >"$out/feature-$n"; done
     ;;
+  served)
+    # The first byte selects a route; from 4 on, the bytes are a whole request.
+    completion='{"prompt":[[5,6,7],"Once"],"max_tokens":1,"temperature":0,"logprobs":1,"echo":true,"seed":1,"stop":["x"],"n":2'
+    printf '0%s}' "$completion" >"$out/completion"
+    printf '0%s,"rope_scaling":"yarn/factor=2","position_method":"sinks/sinks=4/window=16"}' "$completion" >"$out/scaling"
+    printf '1{"messages":[{"role":"developer","content":[{"type":"text","text":"a"}]},{"role":"assistant","content":"b"}],
+      "stream":true,"stream_options":{"include_usage":true},"logprobs":true,"top_logprobs":2,"tools":[]}' >"$out/chat"
+    printf '2{"prompt":"\u00e9 </s>","add_special_tokens":false}' >"$out/tokenize"
+    printf '3{"tokens":[1,2,499]}' >"$out/detokenize"
+    printf '4GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.0\r\nHost: [::1]:1\r\n\r\n' >"$out/get"
+    printf '4POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n' >"$out/chunked"
+    printf '4POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json; charset=utf-8\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}' >"$out/length"
+    ;;
   *)
     echo "seeds.sh: no target $target" >&2
     exit 2
