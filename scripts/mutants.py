@@ -154,7 +154,7 @@ class Finder:
         elif old[0].isdigit() and kind == Kind.INTEGER_LITERAL:
             self.replace(begin, end, old + " + 1")
         elif old[0].isdigit():
-            self.replace(begin, end, "1.0" if float(old.rstrip("fFlL")) == 0 else "2 * " + old)
+            self.replace(begin, end, "2 * " + old if re.search("[1-9]", old) else "1.0")
 
     def operator(self, begin, end, children, type_name):
         (_, middle), (other, last) = self.span(children[0]), self.span(children[-1])
