@@ -106,9 +106,10 @@ std::string one_line(const std::string& text) {
   return line.substr(0, char_start(line, kMost / 2)) + " ... " + line.substr(char_start(line, rest));
 }
 
-void print_json(const nlohmann::ordered_json& json) {
-  std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n"
-            << std::flush;
+std::string json_text(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
+
+void print_json(const nlohmann::ordered_json& json) { std::cout << json_text(json) << "\n" << std::flush; }
 
 }  // namespace lariat

@@ -25,7 +25,8 @@ void print_warnings(const std::vector<std::string>& lines, bool quiet);
 // characters.
 std::string one_line(const std::string& text);
 
-// Invalid UTF-8 becomes U+FFFD.
+// One line; invalid UTF-8 becomes U+FFFD.
+std::string json_text(const nlohmann::ordered_json& json);
 void print_json(const nlohmann::ordered_json& json);
 
 // A redrawn line on stderr; silent without a terminal or with --quiet.

@@ -26,8 +26,6 @@ struct ServeCommand {
 
 constexpr const char* kJson = "application/json";
 
-std::string text_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 class Server {
  public:
   Server(const ServeCommand& command, const Engine& engine)
@@ -42,9 +40,7 @@ class Server {
   }
 
   void run(const ServeCommand& command) {
-    const std::string& host = command.http.host;
-    const bool loopback = host == "127.0.0.1" || host == "::1" || host == "localhost";
-    if (!loopback && command.http.key.empty())
+    if (!is_loopback(command.http.host) && command.http.key.empty())
       print_warnings({"--host: anyone on the network can use the model; add --api-key-file"},
                      command.common.quiet);
     if (!command.common.quiet)
@@ -58,7 +54,7 @@ class Server {
 
  private:
   static void fail(const HttpReply& reply, const ApiError& error) {
-    reply.send(error.status, kJson, text_of(to_json(error)),
+    reply.send(error.status, kJson, json_text(to_json(error)),
                error.status == 429 ? HttpHeader{"Retry-After", "1"} : HttpHeader{});
   }
 
@@ -79,7 +75,7 @@ class Server {
   void route(const HttpRequest& request, const HttpReply& reply) {
     const bool post = request.method == "POST", get = request.method == "GET" || request.method == "HEAD";
     const std::string& path = request.path;
-    const auto json = [&](const Json& body) { reply.send(200, kJson, text_of(body)); };
+    const auto json = [&](const Json& body) { reply.send(200, kJson, json_text(body)); };
     if (post && path == "/v1/completions") return write(parse_completion(model_, request.body), reply);
     if (post && path == "/v1/chat/completions") return write(parse_chat(model_, request.body), reply);
     if (post && path == "/tokenize") return json(tokenize_json(model_, request.body));
@@ -137,7 +133,7 @@ class Server {
   }
 
   void write(const std::shared_ptr<Asked>& asked, const HttpReply& reply) {
-    const auto send = [reply](const Json& json) { reply.write("data: " + text_of(json) + "\n\n"); };
+    const auto send = [reply](const Json& json) { reply.write("data: " + json_text(json) + "\n\n"); };
     if (asked->stream) {
       for (size_t i = 0; i < asked->choices.size(); ++i)
         asked->texts->texts[i].on_text = [this, asked = asked.get(), send, i](const std::string& piece) {
@@ -150,7 +146,7 @@ class Server {
       const auto done = std::exchange(all.on_end, nullptr);
       try {
         check_errors(*asked);
-        if (!asked->stream) return reply.send(200, kJson, text_of(answer_json(model_, *asked)));
+        if (!asked->stream) return reply.send(200, kJson, json_text(answer_json(model_, *asked)));
         for (size_t i = 0; i < asked->choices.size(); ++i) send(last_chunk(model_, *asked, i));
         if (asked->include_usage) send(usage_chunk(*asked));
         reply.write("data: [DONE]\n\n");
@@ -160,17 +156,17 @@ class Server {
       }
       reply.end();
     };
+    if (!service_.add(asked->texts)) {
+      asked->texts->on_end = nullptr;
+      throw ApiError(429, "too many requests wait; try again later", "rate_limit_error");
+    }
+    // The head goes first, because the engine's pieces wait for the I/O thread, which runs this.
     reply.on_hang_up([this, texts = std::weak_ptr(asked->texts)] {
       if (const auto alive = texts.lock()) service_.cancel(alive);
     });
-    if (asked->stream) {
-      reply.begin("text/event-stream");
-      if (asked->chat)
-        for (size_t i = 0; i < asked->choices.size(); ++i) send(first_chunk(*asked, i));
-    }
-    if (service_.add(asked->texts)) return;
-    asked->texts->on_end = nullptr;
-    throw ApiError(429, "too many requests wait; try again later", "rate_limit_error");
+    if (!asked->stream) return;
+    reply.begin("text/event-stream");
+    for (size_t i = 0; asked->chat && i < asked->choices.size(); ++i) send(first_chunk(*asked, i));
   }
 
   ServedModel model_;

@@ -94,8 +94,7 @@ void Session::share_prefix(Sequence& sequence, std::span<const int32_t> prompt, 
   if (!sequence.method().name.empty() || prompt.empty()) return;
   RopeFrequencies frequencies = frequencies_for(options_, sequence.rope_, std::ssize(prompt));
   std::vector<PrefixCache::Page> pages = prefixes_.find(frequencies, prompt.first(static_cast<size_t>(most)));
-  // Whole chunks, so that the other tokens are prefilled in the passes of a prompt alone.
-  const auto chunk = static_cast<size_t>(std::max<int64_t>(options_.prefill_chunk / kKvPage, 1));
+  const auto chunk = static_cast<size_t>(options_.shared_chunk() / kKvPage);
   pages.resize(pages.size() / chunk * chunk);
   const int64_t length = std::ssize(pages) * kKvPage;
   if (length > 0) sequence.cache_.restore({std::move(pages), length, std::move(frequencies)});

@@ -13,6 +13,8 @@ namespace lariat {
 struct SessionOptions {
   int64_t max_ctx = 0;          // 0: unlimited
   int64_t prefill_chunk = 512;  // tokens per forward pass; 0: unlimited
+  // Prompts share whole chunks, so that the other tokens are prefilled in the passes of a prompt alone.
+  int64_t shared_chunk() const { return std::max(prefill_chunk / kKvPage, int64_t{1}) * kKvPage; }
   DType k_dtype = DType::kF16, v_dtype = DType::kF16;
   int activations = 8;  // bits (Backend::use_activations)
   // Unset: the model's own.
@@ -83,8 +85,7 @@ class Session {
   // mrope, stretch: see SequencePositions. Throws Error when out of memory.
   void restore(Sequence& sequence, KvCache::Contents contents, std::span<const int32_t> mrope,
                double stretch);
-  // Fills an empty sequence with pages of prefixes() that hold up to `most` first tokens of the prompt; none
-  // with a position method.
+  // Fills an empty sequence with pages of prefixes(): up to `most` tokens; none with a position method.
   void share_prefix(Sequence& sequence, std::span<const int32_t> prompt, int64_t most);
   PrefixCache& prefixes() { return prefixes_; }
   // KvPool::free_pages(), and kept pages, which give way.

@@ -45,7 +45,7 @@ using TextProgressFn = std::function<void(int64_t done, int64_t total)>;
 
 // Adds a request and appends its text to `answer`; an exception keeps the text so far. `continues`: decode
 // prompt and output as one text, keeping a leading space of the output. Tokenizer and answer must outlive the
-// scheduler. The request's own on_end is called last. Returns the request's id.
+// scheduler. The request's own on_progress and on_end are called after. Returns its id.
 int64_t write_text(Scheduler& scheduler, const Tokenizer& tokenizer, Request request,
                    const AnswerOptions& options, bool continues, Answer& answer, const TextFn& on_text = {});
 

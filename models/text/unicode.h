@@ -39,7 +39,7 @@ void append_utf8(std::string& out, char32_t c);
 // `pattern` must not be empty.
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content);
 
-int64_t count_chars(std::string_view text);  // of valid UTF-8
+int64_t count_chars(std::string_view text);  // of UTF-8, each at its first byte
 
 // Largest n <= at that does not cut a character of the (valid) text.
 size_t char_start(std::string_view text, size_t at);

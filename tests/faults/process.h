@@ -54,6 +54,7 @@ class Process {
     if (pid_ > 0) signal(SIGKILL), wait();
   }
 
+  pid_t pid() const { return pid_; }
   void signal(int number) const { kill(pid_, number); }
   std::string out() const { return slurp(dir_ / "out"); }
   std::string err() const { return slurp(dir_ / "err"); }

@@ -111,6 +111,7 @@ TEST(Serve, RefusesWithTheReason) {
     EXPECT_EQ(status(greedy({{"rope_scaling", scaling}}), ""), 400) << scaling;
   EXPECT_EQ(status(greedy({{"prompt", std::vector<int>(65, 5)}}), "64 | 65 | context_length_exceeded"), 400);
   EXPECT_EQ(status(greedy({{"prompt", std::vector<int>{999999}}}), "999999"), 400);
+  EXPECT_EQ(served.post("/detokenize", {{"tokens", {5, 999999}}}).status, 400);
   EXPECT_EQ(served.get("/v1/nothing").status, 404);
   EXPECT_EQ(served.get("/health").status, 200);
   EXPECT_EQ(served.raw("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n").status, 403);
@@ -158,6 +159,31 @@ TEST(Serve, AHangUpEndsItsText) {
   EXPECT_TRUE(served.waits_for("num_requests_running", 1));
   EXPECT_EQ(served.stop(SIGTERM), 0);
   client.join();
+}
+
+// The request that finds the queue full is refused whole, and streams are no exception.
+TEST(Serve, AFullQueueRefuses) {
+  Served served("-m " + kDemo.string() + " --parallel 1");
+  const auto request = [](bool stream) {
+    return Served::request(
+        "/v1/completions",
+        greedy({{"n", 128}, {"max_tokens", 100000}, {"ignore_eos", true}, {"stream", stream}}));
+  };
+  std::vector<int> clients;
+  for (const bool stream : {true, false}) {
+    clients.push_back(served.connect());
+    const std::string text = request(stream);
+    EXPECT_EQ(::send(clients.back(), text.data(), text.size(), MSG_NOSIGNAL), std::ssize(text));
+  }
+  EXPECT_TRUE(served.waits_for("num_requests_waiting", 255));
+  for (const bool stream : {true, false}) {
+    const Reply reply = served.raw(request(stream));
+    EXPECT_EQ(reply.status, 429);
+    EXPECT_TRUE(names(reply.head, "Retry-After")) << reply.head;
+    EXPECT_TRUE(reply.json()["error"]["message"].is_string());
+  }
+  for (const int client : clients) ::close(client);
+  EXPECT_TRUE(served.waits_for("num_requests_running", 0));
 }
 
 // 32 clients; one request in ten hangs up at some point or is rubbish. No answer is lost or another's.
@@ -328,7 +354,10 @@ TEST(Serve, FindsPromptsAfterARestart) {
 
 TEST(Serve, AFullDiskCostsNoAnswer) {
   const TempFolder folder;
-  const Served served("-m " + kDemo.string() + " --cache-dir " + folder.path.string(), "ulimit -f 64; ");
+  const Served served("-m " + kDemo.string() + " --cache-dir " + folder.path.string(), [] {
+    const rlimit most{1 << 16, 1 << 16};
+    ::setrlimit(RLIMIT_FSIZE, &most);
+  });
   const Json body = greedy({{"prompt", std::vector<int>(600, 7)}});
   EXPECT_EQ(served.post("/v1/completions", body).status, 200);
   EXPECT_TRUE(names(served.err(), "warning | prompt-")) << served.err();

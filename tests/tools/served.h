@@ -1,13 +1,11 @@
 #pragma once
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <sys/socket.h>
 
-#include <thread>
+#include <regex>
 
-#include "tests/tools/program.h"
+#include "tests/faults/process.h"
 
 namespace lariat::test {
 
@@ -18,7 +16,7 @@ struct Reply {
 };
 
 // The pieces of a chunked body.
-std::string joined(std::string_view chunks) {
+inline std::string joined(std::string_view chunks) {
   std::string body;
   while (!chunks.empty()) {
     const size_t end = chunks.find("\r\n"), n = std::stoul(std::string(chunks.substr(0, end)), nullptr, 16);
@@ -28,7 +26,7 @@ std::string joined(std::string_view chunks) {
   return body;
 }
 
-Reply parsed(const std::string& text) {
+inline Reply parsed(const std::string& text) {
   Reply reply;
   const size_t end = text.find("\r\n\r\n");
   if (end == std::string::npos) return reply;
@@ -42,28 +40,16 @@ Reply parsed(const std::string& text) {
 // `lariat serve` on a free port.
 class Served {
  public:
-  explicit Served(const std::string& arguments = "-m " + kDemo.string(), const std::string& first = "") {
-    const auto err = folder_.path / "err";
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      const int to = ::open(err.c_str(), O_WRONLY | O_CREAT, 0600);
-      ::dup2(to, STDERR_FILENO);
-      const std::string command = first + "exec " + lariat_program() + " serve --port 0 " + arguments;
-      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-      ::_exit(127);
-    }
-    for (int wait = 0; wait < 600 && port_ == 0 && alive(); ++wait) {
-      const std::string text = std::filesystem::exists(err) ? slurp(err) : "";
-      const size_t at = text.find("http://127.0.0.1:");
-      if (at != std::string::npos && text.find("/v1", at) != std::string::npos)
-        port_ = std::stoi(text.substr(at + 17));
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
-  Served(const Served&) = delete;
-  Served& operator=(const Served&) = delete;
-  ~Served() {
-    if (code_ < 0) stop(SIGKILL);
+  explicit Served(const std::string& arguments = "-m " + kDemo.string(),
+                  const std::function<void()>& prepare = {})
+      : process_(folder_.path, words("serve --port 0 " + arguments), prepare) {
+    const auto has_port = [&] {
+      std::smatch match;
+      const std::string text = err();
+      if (std::regex_search(text, match, std::regex(":([0-9]+)/v1"))) port_ = std::stoi(match[1]);
+      return port_ > 0;
+    };
+    EXPECT_TRUE(eventually(has_port)) << err();
   }
 
   int connect() const {
@@ -102,32 +88,26 @@ class Served {
     return std::stoll(text.substr(text.find(line) + line.size()));
   }
   bool waits_for(const std::string& name, int64_t value) const {
-    for (int wait = 0; wait < 1000 && metric(name) != value; ++wait)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    return metric(name) == value;
+    return eventually([&] { return metric(name) == value; });
   }
   int64_t resident_bytes() const {
-    std::istringstream pages(slurp(fmt::format("/proc/{}/statm", pid_)));
+    std::istringstream pages(slurp(fmt::format("/proc/{}/statm", process_.pid())));
     int64_t all = 0, resident = 0;
     pages >> all >> resident;
     return resident * ::sysconf(_SC_PAGESIZE);
   }
-  std::string err() const { return slurp(folder_.path / "err"); }
+  std::string err() const { return process_.err(); }
   int port() const { return port_; }
   // Returns the exit code, 128 + n after signal n.
   int stop(int signal) {
-    ::kill(pid_, signal);
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    return code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    process_.signal(signal);
+    return process_.wait().code;
   }
 
  private:
-  bool alive() const { return ::waitpid(pid_, nullptr, WNOHANG) == 0; }
-
   const TempFolder folder_;
-  pid_t pid_ = 0;
-  int port_ = 0, code_ = -1;
+  Process process_;
+  int port_ = 0;
 };
 
 }  // namespace lariat::test

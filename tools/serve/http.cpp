@@ -66,10 +66,6 @@ std::string host_name(std::string_view host) {
   return lower(host.substr(0, host.find(':')));
 }
 
-bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "127.0.0.1" || host == "::1";
-}
-
 std::string error_body(const Refusal& refusal) {
   return fmt::format(
       R"({{"error":{{"message":"{}","type":"invalid_request_error","param":null,"code":null}}}})",
@@ -77,6 +73,10 @@ std::string error_body(const Refusal& refusal) {
 }
 
 }  // namespace
+
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host == "127.0.0.1" || host == "::1";
+}
 
 bool equal_in_constant_time(std::string_view given, std::string_view key) {
   unsigned different = given.size() == key.size() ? 0 : 1;
@@ -103,7 +103,7 @@ struct HttpServer::Parts {
   void tick(const std::function<void()>& each);
 };
 
-// A client. All members belong to the I/O thread; HttpReply posts to it.
+// A client. All members belong to the I/O thread; HttpReply goes there.
 class HttpReply::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, HttpServer::Parts* server) : stream_(std::move(socket)), server_(*server) {}
@@ -137,7 +137,7 @@ class HttpReply::Connection : public std::enable_shared_from_this<Connection> {
 
   // At once on the I/O thread: asio::post would order its work after the engine's.
   template <class Work>
-  void post(uint64_t turn, Work work) {
+  void on_thread(uint64_t turn, Work work) {
     asio::dispatch(stream_.get_executor(),
                    [self = shared_from_this(), turn, work = std::move(work)]() mutable {
                      if (self->turn_ == turn && self->answering_) work(*self);
@@ -316,21 +316,21 @@ class HttpReply::Connection : public std::enable_shared_from_this<Connection> {
 };
 
 void HttpReply::send(int status, const std::string& type, std::string body, const HttpHeader& header) const {
-  connection_->post(turn_,
-                    [=, body = std::move(body)](Connection& c) { c.respond(status, type, body, header); });
+  connection_->on_thread(
+      turn_, [=, body = std::move(body)](Connection& c) { c.respond(status, type, body, header); });
 }
 void HttpReply::begin(const std::string& type) const {
-  connection_->post(turn_, [type](Connection& c) { c.begin(type); });
+  connection_->on_thread(turn_, [type](Connection& c) { c.begin(type); });
 }
 void HttpReply::write(std::string piece) const {
-  connection_->post(turn_, [piece = std::move(piece)](Connection& c) { c.write(piece); });
+  connection_->on_thread(turn_, [piece = std::move(piece)](Connection& c) { c.write(piece); });
 }
 void HttpReply::end() const {
-  connection_->post(turn_, [](Connection& c) { c.end(); });
+  connection_->on_thread(turn_, [](Connection& c) { c.end(); });
 }
 void HttpReply::on_hang_up(std::function<void()> then) const {
-  connection_->post(turn_,
-                    [then = std::move(then)](Connection& c) mutable { c.on_hang_up(std::move(then)); });
+  connection_->on_thread(turn_,
+                         [then = std::move(then)](Connection& c) mutable { c.on_hang_up(std::move(then)); });
 }
 
 void HttpServer::Parts::accept() {

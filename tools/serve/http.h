@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace lariat {
 
@@ -68,6 +69,7 @@ class HttpServer {
   std::unique_ptr<Parts> parts_;
 };
 
+bool is_loopback(std::string_view host);
 // Whether they are equal, in a time that depends on the lengths alone.
 bool equal_in_constant_time(std::string_view given, std::string_view key);
 

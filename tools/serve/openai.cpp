@@ -25,11 +25,9 @@ constexpr const char* kHarmless =
     "user metadata store service_tier prompt_cache_key safety_identifier parallel_tool_calls cache_prompt "
     "model";
 
-double now() { return static_cast<double>(std::time(nullptr)); }
-
 std::string new_id(const char* prefix) {
   static std::atomic<int64_t> last{0};
-  return fmt::format("{}-{:x}-{}", prefix, static_cast<int64_t>(now()), ++last);
+  return fmt::format("{}-{:x}-{}", prefix, std::time(nullptr), ++last);
 }
 
 // A value that asks for nothing: null, false, 0, "", an empty list or object, or `also`.
@@ -47,7 +45,7 @@ void set(std::optional<T>& option, const std::optional<double>& value) {
 int64_t read_settings(const ServedModel& model, const JsonFields& body, Asked& asked, AnswerOptions& options,
                       SequenceOptions& sequence) {
   asked.model = model.name;
-  asked.created = static_cast<int64_t>(now());
+  asked.created = std::time(nullptr);
   asked.stream = body.boolean("stream").value_or(false);
   if (const auto stream = body.object("stream_options"))
     asked.include_usage = stream->boolean("include_usage").value_or(false);
@@ -131,12 +129,13 @@ void add_texts(const ServedModel& model, Asked& asked, Choice choice, int64_t n,
   }
 }
 
-std::vector<int32_t> ids_of(const ServedModel& model, const nlohmann::json& list, const JsonFields& body) {
+std::vector<int32_t> ids_of(const ServedModel& model, const nlohmann::json& list, const JsonFields& body,
+                            const char* key) {
   const int64_t size = model.engine.model.spec.vocab_size;
   std::vector<int32_t> ids;
   for (const nlohmann::json& id : list) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= size)
-      body.fail("prompt", fmt::format("{} is no token id; use integers from 0 to {}", id.dump(), size - 1));
+      body.fail(key, fmt::format("{} is no token id; use integers from 0 to {}", id.dump(), size - 1));
     ids.push_back(id.get<int32_t>());
   }
   return ids;
@@ -149,7 +148,7 @@ std::vector<Choice> read_prompts(const ServedModel& model, const JsonFields& bod
   const Tokenizer& tokenizer = *model.engine.tokenizer;
   const auto read = [&](const nlohmann::json& one) -> Choice {
     if (one.is_array()) {
-      std::vector<int32_t> ids = ids_of(model, one, body);
+      std::vector<int32_t> ids = ids_of(model, one, body, "prompt");
       std::string text = tokenizer.decode(ids);
       return {std::move(ids), std::move(text)};
     }
@@ -318,11 +317,10 @@ Json tokenize_json(const ServedModel& model, std::string_view text) {
 Json detokenize_json(const ServedModel& model, std::string_view text) {
   const nlohmann::json object = parse_body(text);
   const JsonFields body = fields_of(object);
-  const auto ids = body.integers("tokens", 0, INT32_MAX);
-  if (!ids) body.fail("tokens", "missing; give token ids");
+  const nlohmann::json* tokens = body.find("tokens");
+  if (tokens == nullptr || !tokens->is_array()) body.fail("tokens", "expected a list of token ids");
   refuse_unread(body);
-  const std::vector<int32_t> tokens(ids->begin(), ids->end());
-  return {{"prompt", model.engine.tokenizer->decode(tokens, false)}};
+  return {{"prompt", model.engine.tokenizer->decode(ids_of(model, *tokens, body, "tokens"), false)}};
 }
 
 Json tokenizer_info(const ServedModel& model) {

@@ -70,7 +70,7 @@ nlohmann::ordered_json tokenize_json(const ServedModel& model, std::string_view 
 nlohmann::ordered_json detokenize_json(const ServedModel& model, std::string_view body);
 nlohmann::ordered_json tokenizer_info(const ServedModel& model);
 
-// Throws the error that ended a text as ApiError: a length as 400, all others as 500.
+// Throws the error that ended a text as ApiError: a wrong setting as 400, all others as 500.
 void check_errors(const Asked& asked);
 
 }  // namespace lariat

@@ -21,11 +21,6 @@ std::string token_text(const Tokenizer& tokenizer, int32_t token) {
   return text;
 }
 
-// Counts a character at its first byte: tokens may hold parts of one.
-int64_t characters_of(std::string_view bytes) {
-  return std::ranges::count_if(bytes, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
-
 double finite(double logprob) { return std::max(logprob, -9999.0); }
 
 Json usage_json(const Asked& asked) {
@@ -55,7 +50,7 @@ Json legacy_logprobs(const ServedModel& model, const Asked& asked, Choice& choic
     const std::string text = token_text(tokenizer, token);
     tokens.push_back(text);
     offsets.push_back(std::max<int64_t>(choice.sent_chars, 0));
-    if (!tokenizer.is_special(token)) choice.sent_chars += characters_of(tokenizer.bytes_of(token));
+    if (!tokenizer.is_special(token)) choice.sent_chars += count_chars(tokenizer.bytes_of(token));
     if (score == nullptr) {
       logprobs.push_back(nullptr);
       tops.push_back(nullptr);

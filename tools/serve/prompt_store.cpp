@@ -74,7 +74,7 @@ Sequence PromptStore::shared(const SequenceOptions& options, std::span<const int
 std::pair<PromptStore::Entry, int64_t> PromptStore::longest(const RopeFrequencies& frequencies,
                                                             std::span<const int32_t> prompt) {
   std::pair<Entry, int64_t> best{stored_.end(), 0};
-  const int64_t chunk = std::max<int64_t>(session_.options().prefill_chunk / kKvPage, 1) * kKvPage;
+  const int64_t chunk = session_.options().shared_chunk();
   for (auto entry = stored_.begin(); entry != stored_.end(); ++entry) {
     const int64_t length = common_prefix(entry->tokens, prompt) / chunk * chunk;
     if (length > best.second && entry->frequencies == frequencies) best = {entry, length};
