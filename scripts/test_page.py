@@ -31,27 +31,31 @@ const click = async (button, fields = {}) => {
   await until("the end after " + button, () => get("stop").disabled);
 };
 const texts = role => [...document.querySelectorAll("article." + role)].map(article => article.textContent);
-const text = "The secret number of";  // Its greedy answer fills the context, which leaves time for Stop.
+const text = "The secret number of";
 const ask = async settings => (await fetch("/v1/chat/completions", {method: "POST", headers: headers(), body: JSON.stringify(
   {messages: [{role: "user", content: text}], temperature: 0, ...settings})})).json();
 const text_of = reply => reply.choices[0].message.content || "not empty";
 try {
   await until("the model's name", () => document.getElementById("facts")?.textContent);
-  check("the model and its context", [get("model").textContent, get("facts").textContent], ["demo", "context of 512 tokens"]);
+  check("the model and its context", [get("model").textContent, get("facts").textContent], ["demo", "context of 16384 tokens"]);
   await click("send", {text, temperature: 0, max_tokens: 24});
   const reply = await ask({max_tokens: 24}), plot = get("plot");
   check("the text after Send", texts("assistant"), [text_of(reply)]);
-  check("the state", get("state").textContent.match(/^\d+|\d+ of \d+/g), ["24", reply.usage.total_tokens + " of 512"]);
+  check("the state", get("state").textContent.match(/^\d+|\d+ of \d+/g), ["24", reply.usage.total_tokens + " of 16384"]);
   check("lines in the plot", plot.getContext("2d").getImageData(0, 0, plot.width, plot.height).data.some(v => v > 0), true);
   await click("more", {max_tokens: 28}), await click("more");  // The first of them ends in a line feed.
   const long = text_of(await ask({max_tokens: 96})), least = text_of(await ask({max_tokens: 60})).length;
   check("the text after Continue", texts("assistant"), [long.slice(0, Math.max(least, texts("assistant").join().length))]);
+  const real_fetch = fetch;  // ignore_eos: the answer is long, so that a slow browser can stop it.
+  fetch = (url, options) => real_fetch(url, options?.body
+    ? {...options, body: JSON.stringify({...JSON.parse(options.body), ignore_eos: true})} : options);
   await click("clear", {text, max_tokens: 100000});
   check("the texts after New chat", get("texts").textContent, "");
   get("text").dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", ctrlKey: true}));
   await until("an answer to Ctrl-Enter", () => texts("assistant").join());
   await click("stop");
-  check("a full context in spite of Stop", Number(get("state").textContent.match(/context: (\d+)/)[1]) >= 512, false);
+  check("a full context in spite of Stop", Number(get("state").textContent.match(/context: (\d+)/)[1]) >= 16384, false);
+  fetch = real_fetch;
   await until("the server's end after Stop", async () => /running 0/.test(await (await fetch("/metrics")).text()));
   await click("clear", {text, max_tokens: 24, rope_scaling: "yarn/factor=4"}), await click("send");
   const scaled = text_of(await ask({max_tokens: 24, rope_scaling: "yarn/factor=4"}));
@@ -107,7 +111,7 @@ def main():
         # The demo has no template. This one joins the texts, so that Continue resumes the story.
         template = "{{ bos_token }}{% for one in messages %}{{ '' if loop.first else ' ' }}{{ one.content }}{% endfor %}"
         Path(f"{folder}/demo/chat_template.jinja").write_text(template, encoding="utf-8")
-        command = [f"{(sys.argv[1:] or ['build'])[0]}/lariat", "serve", "-m", f"{folder}/demo", "--port=0", "--ctx=512"]
+        command = [f"{(sys.argv[1:] or ['build'])[0]}/lariat", "serve", "-m", f"{folder}/demo", "--port=0", "--ctx=16384"]
         server = stack.enter_context(Popen(command, start_new_session=True, stderr=PIPE, text=True))
         stack.callback(os.killpg, server.pid, signal.SIGKILL)
         signal.alarm(20)

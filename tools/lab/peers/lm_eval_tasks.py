@@ -35,7 +35,7 @@ They had flour, sugar and butter, but they had no: eggs, of, ran, very
 An apple is a kind of: fruit, animal, car, stone
 “I am sorry,” she said — the café was: closed … for today, üüü, naïve of, 😀😀"""
 TEXTS = ["Once upon a time", "There was a small boy named", "Lily had a good friend", "The secret number of the brown door was",
-         "One day, Tom found a silver", "She lived in a white house beside", '"I am sorry," she said.', "The capital of France is",
+         "One day, Tom found a silver", "She lived in a white house near", '"I am sorry," she said.', "The capital of France is",
          "Water boils at", "A list of colours: red, green,", "def add(a, b):", "1, 2, 3, 4,", "In the morning, the bird",
          "They wanted to make a cake", "The king said to the queen", "My name is", "It was raining, so",
          "Question: Which planet is the largest?\nAnswer:", "for i in range(10):\n", "The café in Zürich"]  # fmt: skip
