@@ -1,6 +1,8 @@
 #include "engine/eval/measurement.h"
 
 #include <algorithm>
+#include <map>
+#include <regex>
 #include <set>
 
 #include "engine/eval/render/report.h"
@@ -211,6 +213,102 @@ TEST_F(MethodSweep, InvalidColumnsAreOneLine) {
   engine_.model.spec.layers[0].attention.sliding_window = 64;
   EXPECT_TRUE(names(refused({"none", "dca"}), "dca"));
   EXPECT_EQ(refused({"none", "yarn"}), "");
+}
+
+// A plan that measures everything, so that its JSON has every setting.
+Plan full_plan() {
+  Plan plan = empty_log({"yarn+dca"}, {256, 512}).plan;
+  plan.text = {"text.txt", 9, "f"};
+  plan.growing = {true, 64, {"yarn+dca"}};
+  plan.perplexity = {true, "sliding", 64, 8, 2, 900, 4, {{128, 256}}};
+  plan.passkey = {true, {0, 1}, 5, 7, NeedleTask::kPasskey, 4, {"hay", 5, "h"}, false, {{{"a", 1}}}, {}};
+  plan.options = {"cpu", "q8", "f32", "f16", "bf16", 16, 2, 2, 4, 4, "f", true};
+  plan.against = {{"base", "f", "t"}, "none", plan.options};
+  plan.methods = {{"dca", "dca/chunk=64"}};
+  return plan;
+}
+
+// Of measurements that differ in one setting, those that it changes are others, and only those.
+TEST(MeasurementLogs, ARecordDependsOnItsOwnSettings) {
+  const Plan plan = full_plan();
+  const auto record = [](auto value) { return Record{"yarn+dca", 512, std::move(value)}; };
+  const std::map<std::string, Record> records{
+      {"growing", record(Growing())},
+      {"passkey", record(Retrieval{.depth = 1})},
+      {"trial", record(Retrieval{.depth = 1, .task = NeedleTask::kPasskey, .trial = 3})},
+      {"perplexity", record(Loss())},
+      {"speed", record(Speed())},
+      {"windows saved", record(LossPart{.of = Kind::kPerplexity})},
+      {"growing saved", record(LossPart{.of = Kind::kGrowing})},
+      {"divergence", record(Divergence())}};
+  const std::string none = "none", all = "g.*|p.*|t.*|s.*|w.*|d.*",
+                    windows = "perplexity|windows saved|growing saved|divergence";
+  const std::vector<std::pair<std::string, std::string>> rules{
+      {"/(model|text|shard|scalings)\\b.*|.*/columns\\b.*", none},
+      {"/lengths.*", "windows saved|growing saved"},
+      {"/(options|original_ctx|methods)\\b.*", all},
+      {"/growing/.*", "growing|growing saved"},
+      {"/perplexity/max_tokens", windows + "|growing"},
+      {"/perplexity/.*", windows},
+      {"/passkey/(trials|task)", "passkey"},
+      {"/passkey/depths/.", none},
+      {"/passkey/.*", "passkey|trial"},
+      {"/against/.*", "divergence"}};
+  const Json plain = to_json(plan), flat = plain.flatten();
+  for (const auto& [name, now] : flat.items()) {
+    if (name == "/lariat_sweep" || name.ends_with("/measured")) continue;
+    Json other = plain;
+    Json& value = other[Json::json_pointer(name)];
+    if (now.is_string()) {
+      value = name == "/passkey/task" ? "tracking" : now.get<std::string>() + "x";
+    } else if (now.is_boolean()) {
+      value = !now.get<bool>();
+    } else {
+      value = now.is_number_float() ? Json(now.get<double>() / 2 + 0.1) : Json(now.get<int64_t>() + 1);
+    }
+    const Plan with = plan_from_json(other, "a test");
+    const auto rule = std::ranges::find_if(
+        rules, [&](const auto& one) { return std::regex_match(name, std::regex(one.first)); });
+    ASSERT_NE(rule, rules.end()) << name;
+    for (const auto& [kind, of] : records)
+      EXPECT_EQ(plan.identity(of) != with.identity(of), std::regex_match(kind, std::regex(rule->second)))
+          << name << " and " << kind;
+  }
+}
+
+TEST(MeasurementLogs, JoinedPlansMeasureBoth) {
+  Plan full = full_plan(), bare{.columns = {"none"}, .lengths = {1024, 256}};
+  full.passkey.tasks = {NeedleTask::kPasskey};
+  bare.passkey.depths = {0.25};  // of nothing measured
+  const auto joined = [](Plan plan, const Plan& other) {
+    plan.join(other);
+    return plan;
+  };
+  Plan expected = full;
+  expected.lengths = {256, 512, 1024};
+  expected.columns = {"yarn+dca", "none"};
+  EXPECT_EQ(to_json(joined(full, bare)), to_json(expected));
+  std::ranges::swap(expected.columns[0], expected.columns[1]);
+  bare.model = full.model;
+  bare.original_ctx = full.original_ctx;
+  bare.options = full.options;
+  bare.shard = full.shard;
+  EXPECT_EQ(to_json(joined(bare, full)), to_json(expected));
+
+  Plan other = full;
+  other.text->name = other.against->model.name = "other";
+  other.growing = {true, 8, {"none"}};
+  other.perplexity.stride = 3;
+  other.passkey.depths = {0.5, 0};
+  other.passkey.tasks = {NeedleTask::kPasskey, NeedleTask::kMultikey};
+  other.speed.measured = false;
+  other.methods = {{"string", "s"}};
+  expected = full;
+  expected.growing.columns = {"yarn+dca", "none"};
+  expected.passkey.depths = {0, 0.5, 1};
+  expected.passkey.tasks = {NeedleTask::kPasskey, NeedleTask::kMultikey};
+  expected.methods["string"] = "s";
+  EXPECT_EQ(to_json(joined(full, other)), to_json(expected));
 }
 
 TEST_F(MethodSweep, TimeIsEstimatedByVisibleKeys) {
