@@ -97,7 +97,7 @@ struct HttpServer::Parts {
   tcp::acceptor acceptor;
   asio::steady_timer timer;
   std::set<std::shared_ptr<HttpReply::Connection>> connections;  // open
-  bool stopping = false;
+  bool stopping = false, accepting = false;
 
   void accept();
   void tick(const std::function<void()>& each);
@@ -334,16 +334,16 @@ void HttpReply::on_hang_up(std::function<void()> then) const {
 }
 
 void HttpServer::Parts::accept() {
+  accepting = true;
   acceptor.async_accept([this](error_code error, tcp::socket socket) {
-    if (stopping) return;
-    if (!error) {
-      error_code ignored;
-      socket.set_option(tcp::no_delay(true), ignored);
-      const bool full = connections.size() >= options.most_connections;
-      const auto connection = std::make_shared<HttpReply::Connection>(std::move(socket), this);
-      connections.insert(connection);
-      full ? connection->refuse({503, "too many connections"}) : connection->read_head();
-    }
+    accepting = false;
+    if (stopping || error) return;  // as with too many open files; tick() tries again
+    error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    const bool full = connections.size() >= options.most_connections;
+    const auto connection = std::make_shared<HttpReply::Connection>(std::move(socket), this);
+    connections.insert(connection);
+    full ? connection->refuse({503, "too many connections"}) : connection->read_head();
     accept();
   });
 }
@@ -352,6 +352,7 @@ void HttpServer::Parts::tick(const std::function<void()>& each) {
   timer.expires_after(std::chrono::milliseconds(100));
   timer.async_wait([this, &each](error_code) {
     each();
+    if (!stopping && !accepting) accept();
     if (!stopping) return tick(each);
     for (const auto& connection : std::set(connections))
       if (connection->idle()) connection->close();

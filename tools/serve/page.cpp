@@ -101,10 +101,10 @@ async function answer() {
   get("stop").disabled = false;
   get("send").disabled = get("more").disabled = true;
   const start = performance.now();
-  let tokens = 0, usage = null, facts = {length: 0, rope_scale: 1, rerotations: 0};
+  let tokens = 0, facts = {length: 0, rope_scale: 1, rerotations: 0};
   surprisal = [], rates = [];
   try {
-    const body = {messages, stream: true, logprobs: true, stream_options: {include_usage: true}, ...settings()};
+    const body = {messages, stream: true, logprobs: true, ...settings()};
     const reply = await fetch("/v1/chat/completions",
                               {method: "POST", headers: headers(), body: JSON.stringify(body), signal: running.signal});
     if (!reply.ok) throw new Error((await reply.json()).error.message);
@@ -118,7 +118,6 @@ async function answer() {
         if (!event.startsWith("data: {")) continue;
         const chunk = JSON.parse(event.slice(6));
         if (chunk.error) throw new Error(chunk.error.message);
-        usage = chunk.usage || usage;
         facts = chunk.lariat || facts;
         const choice = chunk.choices[0];
         if (!choice) continue;
@@ -131,7 +130,7 @@ async function answer() {
       }
       draw();
       get("state").textContent = tokens + " tokens, " + (rates[rates.length - 1] || 0).toFixed(1) + " per second" +
-        "; context: " + (usage ? usage.total_tokens : facts.length + 1) + (room ? " of " + room : "") +
+        "; context: " + facts.length + (room ? " of " + room : "") +
         "; RoPE scale " + facts.rope_scale.toFixed(2) + ", " + facts.rerotations + " re-rotations";
     }
   } catch (error) {
