@@ -90,6 +90,36 @@ TEST_F(MeasuringErrors, PandasReadsTheCsv) {
   EXPECT_GT(std::filesystem::file_size(dir_ / "perplexity.png"), 1000U);
 }
 
+TEST_F(MeasuringErrors, LongPplIsOverKeyTokens) {
+  if (std::system("python3 -c pass 2>/dev/null") != 0) LARIAT_SKIP("python3 is missing");
+  const auto losses = [&](const std::string& name, const std::string& options) {
+    EXPECT_EQ(run_lariat("perplexity" + model() + " --file " + text_.string() + " --max-tokens 800" +
+                         options + " --device cpu --quiet --losses " + file(name))
+                  .code,
+              0);
+    const std::string lines = slurp(dir_ / name);
+    return Json::parse(lines.substr(0, lines.find('\n')))["losses"];
+  };
+  const Json near = losses("short", " -c 96 --stride 32"), chosen = losses("a", " -c 600 --method growing"),
+             judged = losses("b", " -c 500 --method growing --rope-scaling yarn --rope-factor 2");
+  double sum[2] = {};
+  int keys = 0, of = 0;
+  for (size_t i = 64; i < near.size(); ++i) {
+    if (near[i].is_null() || chosen[i].is_null() || judged[i].is_null()) continue;
+    ++of;
+    if (near[i].get<double>() - chosen[i].get<double>() <= 0.25 || chosen[i].get<double>() >= 1.5) continue;
+    ++keys;
+    sum[0] += chosen[i].get<double>(), sum[1] += judged[i].get<double>();
+  }
+  ASSERT_TRUE(keys > 3 && keys < of && of < 500) << keys << " of " << of;
+  const std::string python =
+      fmt::format("cd {} && python3 {} short a b --alpha 0.25 --beta -1.5 --trunc 64 >out", dir_.string(),
+                  (kSource / "examples" / "long_ppl.py").string());
+  ASSERT_EQ(std::system(python.c_str()), 0);
+  EXPECT_EQ(slurp(dir_ / "out"), fmt::format("{} key tokens of {}, chosen by a\na: {:.4f}\nb: {:.4f}\n", keys,
+                                             of, std::exp(sum[0] / keys), std::exp(sum[1] / keys)));
+}
+
 TEST_F(MeasuringErrors, ARequestedFileIsWrittenOrRefused) {
   const std::string sweep = "sweep" + model() + " --report " + file("x.html") + " --device cpu ";
   const std::string out = file("out");
