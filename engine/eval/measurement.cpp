@@ -159,7 +159,7 @@ nlohmann::ordered_json Plan::identity(const Record& record) const {
   Plan used{.original_ctx = original_ctx, .columns = {record.column}, .lengths = lengths, .options = options};
   if (!part) used.lengths = {record.length};  // windows of several lengths share a forward pass
   if (windows || part) used.perplexity = perplexity;
-  if (record.loss() != nullptr || compares) used.perplexity.max_tokens = perplexity.max_tokens;
+  if (record.loss() != nullptr) used.perplexity.max_tokens = perplexity.max_tokens;
   const auto* losses = std::get_if<LossPart>(&record.value);
   if (record.kind() == Kind::kGrowing || (losses != nullptr && losses->of == Kind::kGrowing))
     used.growing = {true, growing.step};

@@ -280,6 +280,7 @@ TEST(MeasurementLogs, JoinedPlansMeasureBoth) {
   Plan full = full_plan(), bare{.columns = {"none"}, .lengths = {1024, 256}};
   full.passkey.tasks = {NeedleTask::kPasskey};
   bare.passkey.depths = {0.25};  // of nothing measured
+  bare.passkey.tasks = {NeedleTask::kMultikey};
   const auto joined = [](Plan plan, const Plan& other) {
     plan.join(other);
     return plan;
@@ -309,6 +310,59 @@ TEST(MeasurementLogs, JoinedPlansMeasureBoth) {
   expected.passkey.tasks = {NeedleTask::kPasskey, NeedleTask::kMultikey};
   expected.methods["string"] = "s";
   EXPECT_EQ(to_json(joined(full, other)), to_json(expected));
+}
+
+TEST(MeasurementLogs, LabelsAreTheSettingsOfTheRecord) {
+  Plan plan = full_plan();
+  plan.passkey.trials = 9;
+  const auto of = [&](auto value, const char* column = "yarn+dca") {
+    return labels_of(plan, {column, 512, std::move(value)});
+  };
+  const Labels found = of(Retrieval{.depth = 1});
+  EXPECT_EQ(found.text, "hay");
+  EXPECT_EQ(found.task, NeedleTask::kPasskey);
+  EXPECT_EQ(found.chat, false);
+  EXPECT_EQ(found.seed, 7U);
+  EXPECT_EQ(found.trials, 9);
+  EXPECT_FALSE(found.window_method || found.stride || found.step);
+  plan.passkey.chat = true;
+  EXPECT_EQ(of(Retrieval{.task = NeedleTask::kMultikey}).chat, true);
+  EXPECT_EQ(of(Retrieval{.task = NeedleTask::kMultikey}).task, NeedleTask::kMultikey);
+  plan.passkey.chat = {};
+  EXPECT_EQ(of(Retrieval()).chat, false);
+
+  const Labels windows = of(Loss());
+  EXPECT_EQ(windows.text, "text.txt");
+  EXPECT_EQ(windows.window_method, "sliding");
+  EXPECT_EQ(windows.stride, 64);
+  EXPECT_FALSE(windows.step || windows.task || windows.chat || windows.seed || windows.trials);
+  EXPECT_EQ(of(Loss{.stride = 5}).stride, 5);
+  EXPECT_EQ(of(Divergence()).window_method, "sliding");
+  EXPECT_FALSE(of(Speed()).window_method);
+  Growing growing;
+  growing.factor = 5;
+  EXPECT_EQ(of(growing).window_method, "growing");
+  EXPECT_EQ(of(growing).step, 64);
+  EXPECT_FALSE(of(growing).stride);
+  plan.growing.measured = false;
+  EXPECT_EQ(of(growing).step, 8);
+  plan.perplexity.method = "anchored";
+  EXPECT_EQ(of(Loss()).step, 8);
+  EXPECT_FALSE(of(Loss()).stride);
+  plan.perplexity.method = "growing";
+  EXPECT_EQ(of(Divergence()).step, 8);
+
+  EXPECT_EQ(labels_of(plan, {"yarn", 512, growing, 3}).rope_factor, 3);
+  EXPECT_EQ(of(growing).rope_factor, 5);
+  EXPECT_EQ(of(Growing()).rope_factor, 2);
+  EXPECT_EQ(of(Loss()).rope_factor, 2);
+  EXPECT_FALSE(of(Loss(), "dca").rope_factor);
+  plan.options.frequencies = {};
+  EXPECT_FALSE(of(Loss()).rope_factor);
+  EXPECT_TRUE(of(Loss()).stale);
+  plan.options.stale_cache = false;
+  EXPECT_FALSE(of(Loss()).stale);
+  EXPECT_TRUE(of(Loss(), "dynamic stale").stale);
 }
 
 TEST_F(MethodSweep, TimeIsEstimatedByVisibleKeys) {
