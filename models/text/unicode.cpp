@@ -219,6 +219,8 @@ bool is_white_space(char32_t c) {
          c == 0x3000;
 }
 
+bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
+
 bool is_word_char(char32_t c) {
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   // L*, M*, Nd and Nl are consecutive; of N*, only No is not part of a word.
@@ -232,6 +234,19 @@ bool is_numeric(char32_t c) {
   if (c < 0x80) return c >= '0' && c <= '9';
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string lower;
+  for (size_t at = 0; at < text.size(); at += utf8_step(text, at).length) {
+    const auto c = static_cast<utf8proc_int32_t>(utf8_step(text, at).value);
+    if (c == 0x130) {
+      lower += "i\u0307";
+    } else {
+      append_utf8(lower, static_cast<char32_t>(c == 0x3C2 ? 0x3C3 : utf8proc_tolower(c)));
+    }
+  }
+  return lower;
 }
 
 std::string normalize(std::string_view text, NormalForm form) {
