@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "engine/eval/difference.h"
+#include "engine/interrupt.h"
 #include "kernels/counted.h"
 #include "models/io/text_file.h"
 #include "tools/help.h"
@@ -98,7 +99,7 @@ Json score_json(const AskCommand& command, const Asking& asking, const AskedColu
   if (column.rope_factor) json["rope_factor"] = *column.rope_factor;
   json["score"] = 100 * scores.mean();
   const double half = k95 * scores.mean_error();
-  auto [low, high] = std::pair(scores.mean() - half, scores.mean() + half);
+  auto [low, high] = std::pair(std::max(0.0, scores.mean() - half), std::min(1.0, scores.mean() + half));
   if (asking.is_binary()) std::tie(low, high) = RetrievalValue{scores.tokens, scores.nll}.interval();
   if (!command.ask.stop) json.update(interval_json(low, high));
   json.update({{"rows", scores.tokens}, {"nulls", nulls}});
@@ -117,7 +118,9 @@ Json difference_json(const AskCommand& command, const Asking& asking, size_t i) 
   };
   const Gap found = gap(paired(first), paired(column));
   Json json = {{"scaling", column.column}, {"from", first.column}, {"difference", 100 * found.value}};
-  const auto [low, high] = command.ask.stop ? asking.interval(i) : std::pair(found.low_95, found.high_95);
+  auto [low, high] = std::pair(std::max(found.low_95, -1.0), std::min(found.high_95, 1.0));
+  if (found.error == 0) low = high = NAN;  // equal differences in all rows give no standard error
+  if (command.ask.stop) std::tie(low, high) = asking.interval(i);
   json.update(interval_json(low, high));
   if (command.ask.stop)
     json.update(
@@ -180,7 +183,9 @@ void run(AskCommand& command) {
   for (const std::filesystem::path& file : command.files) check_text(file);
   const Engine engine = open_engine(command.common, command.chat ? Reads::kChat : Reads::kText);
   command.ask.rows.eos_ids = engine.eos_ids();
-  Rows rows = read_rows(command, engine);
+  Rows rows;
+  if (!uninterrupted([&] { rows = read_rows(command, engine); }))
+    throw Error("interrupted before the first answer");
   SweepOptions sweep;
   sweep.scalings = command.scalings;
   sweep.lengths = {rows.longest};

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "engine/eval/measurement_log.h"
+#include "tests/tools/chat_program.h"
 #include "tests/tools/measuring_program.h"
 
 namespace lariat::test {
@@ -151,15 +152,36 @@ TEST_F(AskErrors, PrefixLengthAndChoices) {
   EXPECT_EQ(with.new_tokens, 3);
   EXPECT_NE(with.prompt, without.prompt);
   EXPECT_LT(without.tokens, with.tokens);
-  // RULER's length counts the prompt without BOS and the reserved tokens.
-  row["length"] = with.tokens - 1 + 30;
+  // RULER's length counts input and prefix without BOS, and the reserved tokens. The story does not end
+  // there.
+  row = {{"input", "Once upon"}, {"answer_prefix", " a time"}, {"outputs", {"x"}}};
   put_rows("row.jsonl", {row});
-  EXPECT_EQ(answer_of("").new_tokens, answer_of("-n 30").new_tokens);
-  EXPECT_EQ(answer_of("--no-prefix").new_tokens, answer_of("-n 30 --no-prefix").new_tokens);
+  const RowAnswer story = answer_of("");
+  EXPECT_EQ(story.new_tokens, 128);
+  for (const auto& [length, tokens] : {std::pair(story.tokens - 1 + 30, 30), {story.tokens - 1 + 31, 128}}) {
+    row["length"] = length;
+    put_rows("row.jsonl", {row});
+    EXPECT_EQ(answer_of("").new_tokens, tokens);
+    EXPECT_EQ(answer_of("--no-prefix").new_tokens, tokens);
+  }
   put_rows("row.jsonl", {{{"question", "Say"}, {"choices", {"a", "b"}}, {"answer", 1}}});
   const RowAnswer chosen = answer_of("-n 1 --metric choice");
   put_rows("row.jsonl", {{{"question", "Say\nA. a\nB. b\nAnswer:"}, {"expected_answer", "B"}}});
   EXPECT_EQ(answer_of("-n 1 --metric choice").prompt, chosen.prompt);
+}
+
+using AskChat = ChatProgram;
+
+TEST_F(AskChat, ThePrefixFollowsTheAssistantsHeader) {
+  const auto prompt_of = [&](const std::string& input, const std::string& prefix, const std::string& more) {
+    put("rows.jsonl", Json({{"input", input}, {"answer_prefix", prefix}, {"outputs", {"x"}}}).dump());
+    const Outcome outcome = run_lariat(
+        fmt::format("ask --model {} --device cpu --threads 1 -n 1 --quiet --file {} --results {}{}",
+                    model_.string(), (dir_ / "rows.jsonl").string(), (dir_ / "r.jsonl").string(), more));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return std::get<RowAnswer>(read_log(dir_ / "r.jsonl").records.front().value).prompt;
+  };
+  EXPECT_EQ(prompt_of("hi", " So", " --chat"), prompt_of("<s>" + rendered({"hi"}) + " So", "", ""));
 }
 
 TEST_F(AskErrors, BadRowsAreNamedAndTheOthersScored) {
