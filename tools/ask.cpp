@@ -222,9 +222,8 @@ void run(AskCommand& command) {
 
 void add_ask_command(CLI::App& app) {
   auto command = std::make_shared<AskCommand>();
-  CLI::App& sub =
-      add_command(app, "ask", "Scores on rows of RULER and other benchmarks", kMeasureCommands,
-                  "lariat ask --model DIR --file niah_single_1.jsonl --scalings none,yarn/factor=4");
+  CLI::App& sub = add_command(app, "ask", "Scores on rows of RULER and other benchmarks", kMeasureCommands,
+                              "lariat ask --model DIR --file niah_single_1.jsonl --scalings none,yarn");
   add_model_option(sub, command->common);
   sub.add_option("-f,--file", command->files,
                  "JSON lines: a prompt and its references (repeatable); -: standard input")
