@@ -173,6 +173,7 @@ std::unique_ptr<CLI::App> make_app() {
   add_score_command(*app);
   add_perplexity_command(*app);
   add_passkey_command(*app);
+  add_ask_command(*app);
   add_sweep_command(*app);
   add_bench_command(*app);
   add_inspect_command(*app);

@@ -28,20 +28,38 @@ bool next_line(std::istream& in, const std::string& name, std::string& line) {
 
 }  // namespace
 
-void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork& work) {
+void for_lines(const std::filesystem::path& file,
+               const std::function<bool(int64_t number, const std::string& line)>& read) {
   const std::string name = input_name(file);
   check_text(file);
   std::ifstream opened;
   if (file != "-") opened.open(file, std::ios::binary);
   std::istream& in = file == "-" ? std::cin : opened;
+  int64_t number = 0;
+  for (std::string line; next_line(in, name, line);) {
+    stop_if(&interrupted());
+    if (++number == 1) line.erase(0, line.size() - without_bom(line, name).size());
+    if (line.find_first_not_of(" \t\r") != std::string::npos && !read(number, line)) return;
+  }
+}
+
+std::string say_refusal(const Error& error, const std::string& place) {
+  std::string text = with_options(error.what());
+  if (!text.starts_with(place)) text = place + ": " + text;
+  say(text);
+  return text;
+}
+
+void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork& work) {
+  const std::string name = input_name(file);
   Progress progress("answering", 0, quiet);
   struct Line {
     nlohmann::ordered_json answer;
     std::string error;  // reason of a refusal
   };
   std::vector<Line> group;
-  int64_t number = 0, answered = 0, bad = 0;
-  const auto read = [&](const std::string& line) {
+  int64_t answered = 0, bad = 0;
+  const auto read = [&](int64_t number, const std::string& line) {
     auto& [begin, error] = group.emplace_back();
     begin["line"] = number;
     const std::string place = fmt::format("{}: line {}", name, number);
@@ -56,9 +74,7 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
       }
       work.read(fields);
     } catch (const Error& e) {
-      error = with_options(e.what());
-      if (!error.starts_with(place)) error = place + ": " + error;
-      say(error);
+      error = say_refusal(e, place);
       ++bad;
     }
   };
@@ -75,12 +91,11 @@ void answer_lines(const std::filesystem::path& file, bool quiet, const LineWork&
     progress.update(0, counted(answered, "line"));
   };
   const bool complete = uninterrupted([&] {
-    for (std::string line; std::cout.good() && next_line(in, name, line);) {
-      stop_if(&interrupted());
-      if (++number == 1) line.erase(0, line.size() - without_bom(line, name).size());
-      if (line.find_first_not_of(" \t\r") != std::string::npos) read(line);
+    for_lines(file, [&](int64_t number, const std::string& line) {
+      read(number, line);
       if (group.size() == work.at_once) answer();
-    }
+      return std::cout.good();
+    });
     answer();
     stop_if(&interrupted());
   });

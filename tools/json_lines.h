@@ -4,10 +4,18 @@
 #include <vector>
 
 #include "engine/runtime/logprobs.h"
+#include "kernels/error.h"
 #include "models/io/json_fields.h"
 
-// For score and generate --prompts: a JSON line per input line.
+// For score, ask and generate --prompts: files of JSON lines.
 namespace lariat {
+
+// Passes each line of a JSONL file ("-": standard input) that is not blank to `read`, which returns false to
+// stop. Throws Error, or Interrupted on Ctrl-C.
+void for_lines(const std::filesystem::path& file,
+               const std::function<bool(int64_t number, const std::string& line)>& read);
+// Prints and returns the reason why a line is refused; place: "FILE: line N".
+std::string say_refusal(const Error& error, const std::string& place);
 
 struct LineWork {
   size_t at_once;                                               // lines per batch

@@ -10,6 +10,7 @@
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
+#include "models/positions/position_method.h"
 #include "models/text/unicode.h"
 #include "tools/help.h"
 
@@ -31,6 +32,29 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
   command.add_option("--max-tokens", max_tokens, "use the first N tokens; " + help.tokens)
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 60))
       ->default_str(help.most);
+}
+
+CLI::Option* add_scalings_option(CLI::App& command, std::vector<std::string>& scalings) {
+  // Both lists begin with none.
+  const std::string methods = known_position_methods("|").substr(std::string_view("none").size());
+  return command
+      .add_option("--scalings", scalings,
+                  "scalings (yarn/factor=4), position methods or both (dca/window=2048+yarn); model: from "
+                  "config.json")
+      ->delimiter(',')
+      ->type_name("model|" + known_scalings("|") + methods);
+}
+
+std::vector<std::string> whole_columns(const std::vector<std::string>& parts) {
+  std::vector<std::string> columns;
+  for (const std::string& part : parts) {
+    if (!columns.empty() && !part.empty() && part[0] >= '0' && part[0] <= '9') {
+      columns.back() += "," + part;
+    } else {
+      columns.push_back(part);
+    }
+  }
+  return columns;
 }
 
 CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<NeedleTask>& tasks,

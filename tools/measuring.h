@@ -18,6 +18,10 @@ struct PerplexityHelp {
 // growing: allows growing contexts and anchored windows.
 void add_perplexity_options(CLI::App& command, std::string& method, int64_t& stride,
                             std::optional<int64_t>& max_tokens, const PerplexityHelp& help, bool growing);
+// Returns --scalings: table columns, still split at commas.
+CLI::Option* add_scalings_option(CLI::App& command, std::vector<std::string>& scalings);
+// Joins parts of --scalings: a part that begins with a digit continues a list of factors.
+std::vector<std::string> whole_columns(const std::vector<std::string>& parts);
 // Returns --task.
 CLI::Option* add_passkey_options(CLI::App& command, PasskeyOptions& options, std::vector<NeedleTask>& tasks,
                                  std::string& haystack);

@@ -193,19 +193,6 @@ void warn_of_idle(const CommonOptions& common, const SweepOptions& sweep, const 
             sweep.quick ? "with --quick" : "with --no-passkey");
 }
 
-// The option splits at commas; a part that begins with a digit continues a list of factors.
-std::vector<std::string> whole_columns(const std::vector<std::string>& parts) {
-  std::vector<std::string> columns;
-  for (const std::string& part : parts) {
-    if (!columns.empty() && !part.empty() && part[0] >= '0' && part[0] <= '9') {
-      columns.back() += "," + part;
-    } else {
-      columns.push_back(part);
-    }
-  }
-  return columns;
-}
-
 // Keeps the lines of units that the log holds: a killed run may have left others.
 void resume_losses(const SweepCommand& command, const Measurements& log) {
   constexpr uint64_t kMost = uint64_t{4} << 30;
@@ -354,14 +341,7 @@ void add_sweep_command(CLI::App& app) {
   add_model_option(sub, command->common, false);
   add_output_option(sub, "--report", command->files.report, "HTML report; results are saved next to it");
   sub.add_option("-f,--file", sweep.text, "text for perplexity; default: heldout.txt in the model's folder");
-  // Both lists begin with none.
-  const std::string methods = known_position_methods("|").substr(std::string_view("none").size());
-  sub.add_option(
-         "--scalings", sweep.scalings,
-         "scalings (yarn/factor=4), position methods or both (dca/window=2048+yarn); model: from config.json")
-      ->delimiter(',')
-      ->default_str("none,linear,ntk,dynamic,yarn,dynamic-yarn")
-      ->type_name("model|" + known_scalings("|") + methods);
+  add_scalings_option(sub, sweep.scalings)->default_str("none,linear,ntk,dynamic,yarn,dynamic-yarn");
   sub.add_option("--lengths", sweep.lengths, "context lengths in tokens")
       ->delimiter(',')
       ->default_str("1, 2 and 4 times the original length")

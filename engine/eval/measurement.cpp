@@ -14,7 +14,8 @@ namespace lariat {
 namespace {
 constexpr std::string_view kStale = " stale", kFactor = "/factor=";
 constexpr double kMostFactor = 1e6;
-constexpr std::string_view kKinds[] = {"growing", "passkey", "perplexity", "speed", "losses", "divergence"};
+constexpr std::string_view kKinds[] = {"growing", "passkey",    "perplexity", "speed",
+                                       "losses",  "divergence", "answer"};
 
 // Key of all trials of a task at one depth.
 std::string cell_key(const Unit& unit, double depth, NeedleTask task) {
@@ -98,7 +99,8 @@ double LossSum::mean_error() const {
 }
 
 Record Record::of(const Unit& unit) {
-  static const decltype(value) kEmpty[] = {Growing{}, Retrieval{}, Loss{}, Speed{}, LossPart{}, Divergence{}};
+  static const decltype(value) kEmpty[] = {Growing{},  Retrieval{},  Loss{},     Speed{},
+                                           LossPart{}, Divergence{}, RowAnswer{}};
   return {unit.column, unit.length, kEmpty[static_cast<size_t>(unit.kind)]};
 }
 
@@ -116,6 +118,8 @@ std::string Record::key() const {
   } else if (const auto* part = std::get_if<LossPart>(&value)) {
     if (part->of) key += fmt::format("/of \"{}\"", name_of(*part->of));
     key += fmt::format("/window {}/reached {}", part->window, part->reached);
+  } else if (const auto* row = std::get_if<RowAnswer>(&value)) {
+    key += fmt::format("/{}:{}/{}", row->file, row->line, row->prompt);
   }
   return key;
 }
@@ -139,8 +143,8 @@ std::vector<Unit> Plan::units() const {
 
 bool Plan::covers(const Record& record) const {
   const auto has = [](const auto& list, const auto& value) { return std::ranges::count(list, value) > 0; };
-  const bool kinds[] = {growing.measured,   passkey.measured, perplexity.measured, speed.measured, true,
-                        against.has_value()};
+  const bool kinds[] = {growing.measured,    passkey.measured, perplexity.measured, speed.measured, true,
+                        against.has_value(), rows.has_value()};
   if (!kinds[static_cast<size_t>(record.kind())] || !has(lengths, record.length)) return false;
   if (record.kind() == Kind::kGrowing && record.length != lengths.back()) return false;
   if (const auto* found = std::get_if<Retrieval>(&record.value)) {
@@ -171,6 +175,10 @@ nlohmann::ordered_json Plan::identity(const Record& record) const {
     if (found->trial) used.passkey.trials = *found->trial;
   }
   if (compares) used.against = against;
+  if (record.kind() == Kind::kAnswer && rows) {
+    used.rows = rows;
+    used.rows->metric.clear();  // answers may be scored again
+  }
   used.methods[record.column.method] = methods.value(record.column.method, record.column.method);
   return to_json(used);
 }

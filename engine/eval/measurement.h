@@ -50,7 +50,7 @@ struct Column {
 Column parse_column(std::string_view name);
 
 // kLosses: losses saved before a unit ends. Units have the other kinds.
-enum class Kind { kGrowing, kPasskey, kPerplexity, kSpeed, kLosses, kDivergence };
+enum class Kind { kGrowing, kPasskey, kPerplexity, kSpeed, kLosses, kDivergence, kAnswer };
 std::string_view name_of(Kind kind);
 std::optional<Kind> find_kind(std::string_view name);
 
@@ -138,6 +138,16 @@ struct Divergence : DivergenceFigures {
   std::vector<DivergenceFigures> positions{};  // growing contexts only
 };
 
+// The answer to one row of a benchmark.
+struct RowAnswer {
+  std::string file{};
+  int64_t line = 0;
+  std::string prompt{};  // checksum
+  int64_t tokens = 0, new_tokens = 0;
+  std::string answer{};
+  double score = NAN;  // 0 to 1
+};
+
 // Times and throughput; unset: copied from an equal column.
 struct Timing {
   std::optional<double> seconds{}, prefill_tok_s{}, decode_tok_s{}, rerotation_s{};
@@ -147,7 +157,7 @@ struct Record {
   Column column;
   int64_t length = 0;
   // As in Kind.
-  std::variant<Growing, Retrieval, Loss, Speed, LossPart, Divergence> value{};
+  std::variant<Growing, Retrieval, Loss, Speed, LossPart, Divergence, RowAnswer> value{};
   std::optional<double> rope_factor{};  // unset without a scaling
   std::optional<Timing> timing{};
 
@@ -179,6 +189,12 @@ struct PlanOptions {
   std::optional<int64_t> steps_per_octave{}, prefill_chunk{};
   std::optional<std::string> frequencies{};  // fingerprint; runs with one scaling
   bool stale_cache = false;
+};
+struct PlanRows {  // of a benchmark
+  std::string metric;
+  bool prefix = true, chat = false;         // the answer's prefix, the chat template
+  std::optional<int64_t> max_new_tokens{};  // unset: by row
+  std::optional<nlohmann::ordered_json> template_variables{};
 };
 struct PlanAgainst {  // the reference of a divergence
   PlanModel model;
@@ -234,6 +250,7 @@ struct Plan {
   Speed speed{};
   Options options{};
   std::optional<Against> against{};
+  std::optional<PlanRows> rows{};
   Shard shard{};
   nlohmann::ordered_json methods = nlohmann::ordered_json::object();  // method -> all settings
 

@@ -167,6 +167,11 @@ void fields(Fields& io, Divergence& divergence) {
   io.unless_empty("positions", divergence.positions);
 }
 
+void fields(Fields& io, RowAnswer& row) {
+  io("file", row.file)("line", row.line)("prompt", row.prompt)("tokens", row.tokens);
+  io("new_tokens", row.new_tokens)("answer", row.answer)("score", row.score, {0, 1});
+}
+
 void fields(Fields& io, Timing& timing) {
   io("seconds", timing.seconds)("prefill_tok_s", timing.prefill_tok_s)("decode_tok_s", timing.decode_tok_s);
   io("rerotation_s", timing.rerotation_s);
@@ -231,6 +236,11 @@ void fields(Fields& io, Plan::Against& against) {
   io("model", against.model)("scaling", against.column)("options", against.options);
 }
 
+void fields(Fields& io, PlanRows& rows) {
+  io("metric", rows.metric)("prefix", rows.prefix)("chat", rows.chat)("max_new_tokens", rows.max_new_tokens);
+  io("template_variables", rows.template_variables);
+}
+
 void fields(Fields& io, Plan::Shard& shard) {
   io("index", shard.index)("count", shard.count, {1, kMaxCount});
 }
@@ -241,7 +251,7 @@ void fields(Fields& io, Plan& plan) {
   io("original_ctx", plan.original_ctx, {1, kMaxCount}).list("scalings", plan.columns);
   io.list("lengths", plan.lengths, {1, kMaxCount})("growing", plan.growing)("perplexity", plan.perplexity);
   io("passkey", plan.passkey)("speed", plan.speed)("options", plan.options)("shard", plan.shard);
-  io.unless_empty("methods", plan.methods)("against", plan.against);
+  io.unless_empty("methods", plan.methods)("against", plan.against)("rows", plan.rows);
   const bool reads = plan.perplexity.measured || plan.growing.measured;
   io.require(plan.text || !reads, "text", "an object");
   io.require(plan.methods.is_object() && std::ranges::all_of(plan.methods, &Json::is_string), "methods",

@@ -305,8 +305,6 @@ void put(Context& cx, Dict& dict, const Value& key, const Value& value) {
 
 void fail_undefined(const Value& v) { throw Failure(v.object ? text_of(v) : "a value is undefined"); }
 
-bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
-
 std::vector<std::string_view> chars(std::string_view text) {
   std::vector<std::string_view> all;
   for (size_t at = 0; at < text.size();) {

@@ -126,7 +126,6 @@ void put(Context& cx, Dict& dict, const Value& key, const Value& value);
 [[noreturn]] void fail_undefined(const Value& v);
 
 // Indices count code points. All strings are valid UTF-8.
-bool is_python_space(char32_t c);  // whitespace of str.isspace() and strip()
 std::vector<std::string_view> chars(std::string_view text);
 size_t find_in(std::string_view text, std::string_view part, size_t from = 0);  // linear; npos
 // Removes whitespace if `set` is null, else the characters in `set`.

@@ -76,6 +76,28 @@ void normalize_part(std::string_view text, NormalForm form, std::string& out) {
   }
 }
 
+// A sigma is final after a letter with case and not before one (Unicode 15, table 3-17); letters are sought
+// past marks and punctuation inside words (Case_Ignorable).
+bool is_final_sigma(std::string_view text, size_t begin, size_t end) {
+  const auto at = [&](size_t byte) { return static_cast<utf8proc_int32_t>(utf8_step(text, byte).value); };
+  const auto is_ignorable = [](utf8proc_int32_t c) {
+    const auto kind = utf8proc_category(c);
+    return kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_ME || kind == UTF8PROC_CATEGORY_CF ||
+           kind == UTF8PROC_CATEGORY_LM || kind == UTF8PROC_CATEGORY_SK || c == '\'' || c == '.' ||
+           c == ':' || c == 0xB7 || c == 0x2018 || c == 0x2019;
+  };
+  const auto has_case = [](utf8proc_int32_t c) {
+    const auto kind = utf8proc_category(c);
+    return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL || kind == UTF8PROC_CATEGORY_LT;
+  };
+  do {
+    if (begin == 0) return false;
+    begin = char_start(text, begin - 1);
+  } while (is_ignorable(at(begin)));
+  while (end < text.size() && is_ignorable(at(end))) end += utf8_step(text, end).length;
+  return has_case(at(begin)) && (end == text.size() || !has_case(at(end)));
+}
+
 }  // namespace
 
 Utf8Step utf8_step_beyond_ascii(std::string_view text, size_t at) {
@@ -219,6 +241,8 @@ bool is_white_space(char32_t c) {
          c == 0x3000;
 }
 
+bool is_python_space(char32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
+
 bool is_word_char(char32_t c) {
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   // L*, M*, Nd and Nl are consecutive; of N*, only No is not part of a word.
@@ -232,6 +256,19 @@ bool is_numeric(char32_t c) {
   if (c < 0x80) return c >= '0' && c <= '9';
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
+}
+
+std::string lower_case(std::string_view text) {
+  constexpr utf8proc_int32_t kDottedI = 0x130, kSigma = 0x3A3;
+  std::string lower;
+  for (size_t at = 0, end = 0; at < text.size(); at = end) {
+    end = at + utf8_step(text, at).length;
+    const auto c = static_cast<utf8proc_int32_t>(utf8_step(text, at).value);
+    const bool final = c == kSigma && is_final_sigma(text, at, end);
+    lower += c == kDottedI ? "i" : "";
+    append_utf8(lower, c == kDottedI ? 0x307 : final ? 0x3C2 : static_cast<char32_t>(utf8proc_tolower(c)));
+  }
+  return lower;
 }
 
 std::string normalize(std::string_view text, NormalForm form) {

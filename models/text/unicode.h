@@ -87,8 +87,12 @@ std::string valid_utf8(std::string_view bytes);
 std::string printable(std::string_view text);
 
 bool is_white_space(char32_t c);
+bool is_python_space(char32_t c);  // whitespace of str.isspace() and strip()
 bool is_word_char(char32_t c);  // \w of Unicode TR 18: Alphabetic, marks, decimal digits, connectors, joiners
 bool is_numeric(char32_t c);    // general category N*
+
+// Python's str.lower() of valid UTF-8.
+std::string lower_case(std::string_view text);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 

@@ -22,6 +22,7 @@ class Measuring {
   bool run() {
     if (what_.kind == Kind::kPasskey) return passkeys();
     if (what_.kind == Kind::kDivergence) return divergences();
+    if (what_.kind == Kind::kAnswer) return answers();
     if (what_.kind != Kind::kSpeed) return losses();
     for (const int64_t length : what_.lengths) speed(length);
     return true;
@@ -114,6 +115,16 @@ class Measuring {
       before += static_cast<double>(length);
     }
     return true;
+  }
+
+  bool answers() {
+    const auto keep = [&](const RowAnswer& answer, double seconds) {
+      Record record{what_.column, what_.lengths.front(), answer, {}, Timing{.seconds = seconds}};
+      if (session_.rope().type != RopeType::kDefault) record.rope_factor = session_.rope().factor;
+      if (what_.log != nullptr) what_.log->append(record);
+      sink_({.record = record});
+    };
+    return answer_rows(session_, *what_.codec, what_.rows, what_.answers, keep);
   }
 
   void speed(int64_t length) {

@@ -6,6 +6,7 @@
 
 #include "engine/eval/measure/passkey.h"
 #include "engine/eval/measure/perplexity.h"
+#include "engine/eval/measure/rows.h"
 #include "engine/eval/measurement_log.h"
 
 namespace lariat {
@@ -16,10 +17,12 @@ struct Measurement {
   Column column{};
   std::vector<int64_t> lengths{};
 
-  const TokenSource* text = nullptr;  // of all kinds except kPasskey and kSpeed
+  const TokenSource* text = nullptr;  // of all kinds except kPasskey, kSpeed and kAnswer
   PerplexityOptions losses{};         // ctx follows from `lengths`
-  const TextCodec* codec = nullptr;   // of kPasskey
+  const TextCodec* codec = nullptr;   // of kPasskey and kAnswer
   PasskeyOptions passkeys{};
+  std::span<const BenchmarkRow> rows{};  // of kAnswer: rows without a record, run together
+  RowOptions answers{};
   Session* reference = nullptr;  // of kDivergence
   int threads = 0;               // to compare logits; 0: all cores
 
