@@ -65,8 +65,6 @@ CommandFiles files_of(const CLI::App& command) {
           list.push_back({fmt::format("--{} {}", name, part), part});
       } else if (name == "svg" && type == "DIR") {
         add_links(value, files.outputs);
-      } else if (name == "out" && type == "FILE|DIR") {
-        continue;  // the command checks each file of the folder
       } else if (!value.empty()) {
         list.push_back({fmt::format("--{} {}", name, value), value});
         if (name == "load-cache") files.context = value;

@@ -17,8 +17,7 @@ class TasksProgram : public FolderTest {
 };
 
 TEST_F(TasksProgram, WritesAFileOrAFolder) {
-  const Outcome one =
-      tasks(kDemo.string(), "--task niah_single_1 --lengths 1024 --out " + at("one.jsonl"));
+  const Outcome one = tasks(kDemo.string(), "--task niah_single_1 --lengths 1024 --out " + at("one.jsonl"));
   EXPECT_EQ(one.code, 0) << one.err;
   EXPECT_EQ(one.out, "");
   EXPECT_TRUE(names(one.err, "c3f5e3b | 3.0.1 | seed 42 | " + kDemo.string()));
@@ -27,7 +26,8 @@ TEST_F(TasksProgram, WritesAFileOrAFolder) {
   const Outcome printed = tasks(kDemo.string(), "--task niah_single_1 --lengths 1024 --quiet --out -");
   EXPECT_EQ(printed.out, rows);
   EXPECT_EQ(printed.err, "");
-  const Outcome all = tasks(kDemo.string(), "--task niah_single_1,fwe --lengths 1024,2048 --out " + at("new/rows"));
+  const Outcome all =
+      tasks(kDemo.string(), "--task niah_single_1,fwe --lengths 1024,2048 --out " + at("new/rows"));
   EXPECT_EQ(all.code, 0) << all.err;
   EXPECT_EQ(slurp(dir_ / "new/rows/1024/niah_single_1.jsonl"), rows);
   for (const char* file : {"1024/fwe.jsonl", "2048/fwe.jsonl", "2048/niah_single_1.jsonl"})
@@ -54,11 +54,8 @@ TEST_F(TasksProgram, OpensATokenizerInAnyForm) {
   EXPECT_EQ(tasks(at("pieces"), fwe).out, tasks(pieces.string(), fwe).out);
 }
 
-TEST_F(TasksProgram, ReplacesOnlyRows) {
+TEST_F(TasksProgram, KeepsItsInputsAndWritesWholeFiles) {
   const std::string fwe = "--task fwe --lengths 1024 --out ";
-  put("notes.jsonl", "{\"note\": 1}\n");
-  expect_error(tasks(kDemo.string(), fwe + at("notes.jsonl")), 1, "notes.jsonl");
-  EXPECT_EQ(slurp(dir_ / "notes.jsonl"), "{\"note\": 1}\n");
   for (int i = 0; i < 2; ++i) EXPECT_EQ(tasks(kDemo.string(), fwe + at("rows.jsonl")).code, 0);
   link_files(kTokenizers / "llama3-mini", dir_ / "mini");
   expect_error(tasks(at("mini"), fwe + at("mini/tokenizer.json")), 2, "--out | mini/tokenizer.json");

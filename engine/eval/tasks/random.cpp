@@ -5,82 +5,61 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <unordered_set>
+#include <numeric>
+#include <utility>
 
 namespace lariat {
 namespace {
 
-// Fills a generator's state as init_by_array of the MT19937 reference code does for a key of one word.
+// init_by_array of the MT19937 reference code for a key of one word.
 struct OneWordKey {
   using result_type = uint32_t;
   uint32_t key;
 
   template <class Iterator>
-  void generate(Iterator first, Iterator last) const {
-    const auto n = static_cast<uint32_t>(last - first);
-    std::vector<uint32_t> state(n);
-    state[0] = 19650218;
-    for (uint32_t i = 1; i < n; ++i) state[i] = 1812433253U * (state[i - 1] ^ (state[i - 1] >> 30)) + i;
-    uint32_t i = 1;
-    const auto step = [&] {
-      if (++i < n) return;
+  void generate(Iterator begin, Iterator end) const {
+    const auto n = static_cast<uint32_t>(end - begin);
+    std::vector<uint32_t> state(n, 19650218);
+    const auto mixed = [&](uint32_t i) { return state[i] ^ (state[i] >> 30); };
+    for (uint32_t i = 1; i < n; ++i) state[i] = 1812433253U * mixed(i - 1) + i;
+    for (uint32_t left = 2 * n - 1, i = 1; left > 0; --left) {
+      state[i] = left >= n ? (state[i] ^ mixed(i - 1) * 1664525U) + key
+                           : (state[i] ^ mixed(i - 1) * 1566083941U) - i;
+      if (++i < n) continue;
       state[0] = state[n - 1];
       i = 1;
-    };
-    for (uint32_t k = 0; k < n; ++k, step())
-      state[i] = (state[i] ^ ((state[i - 1] ^ (state[i - 1] >> 30)) * 1664525U)) + key;
-    for (uint32_t k = 1; k < n; ++k, step())
-      state[i] = (state[i] ^ ((state[i - 1] ^ (state[i - 1] >> 30)) * 1566083941U)) - i;
+    }
     state[0] = 0x80000000U;
-    std::ranges::copy(state, first);
+    std::ranges::copy(state, begin);
   }
 };
 
-std::mt19937 seeded(uint32_t seed) {
-  OneWordKey key{seed};
-  return std::mt19937(key);
-}
+std::mt19937 seeded(OneWordKey key) { return std::mt19937(key); }
 
 }  // namespace
 
-PythonRandom::PythonRandom(uint32_t seed) : engine_(seeded(seed)) {}
-
-uint32_t PythonRandom::bits(int count) { return static_cast<uint32_t>(engine_() >> (32 - count)); }
+PythonRandom::PythonRandom(uint32_t seed) : engine_(seeded({seed})) {}
 
 double PythonRandom::real() {
   const uint32_t high = bits(27), low = bits(26);
   return (high * 67108864.0 + low) / 9007199254740992.0;
 }
 
-uint32_t PythonRandom::below(uint32_t limit) {
-  const int count = std::bit_width(limit);
-  uint32_t drawn = bits(count);
-  while (drawn >= limit) drawn = bits(count);
+uint32_t PythonRandom::below(size_t limit) {
+  uint32_t drawn = bits(std::bit_width(limit));
+  while (drawn >= limit) drawn = bits(std::bit_width(limit));
   return drawn;
 }
 
-int64_t PythonRandom::between(int64_t low, int64_t high) {
-  return low + below(static_cast<uint32_t>(high - low + 1));
-}
-
 std::vector<size_t> PythonRandom::sample(size_t limit, size_t count) {
-  const auto draw = [&](size_t n) -> size_t { return below(static_cast<uint32_t>(n)); };
-  double set_size = 21;  // up to here Python draws from a list of all
-  if (count > 5) set_size += std::pow(4, std::ceil(std::log(3.0 * static_cast<double>(count)) / std::log(4.0)));
-  std::vector<size_t> drawn, pool;
-  if (static_cast<double>(limit) <= set_size) {
-    for (size_t i = 0; i < limit; ++i) pool.push_back(i);
-    for (size_t left = limit; drawn.size() < count; --left) {
-      const size_t at = draw(left);
-      drawn.push_back(pool[at]);
-      pool[at] = pool[left - 1];
-    }
-    return drawn;
-  }
-  std::unordered_set<size_t> known;
+  const double power = std::ceil(std::log(3.0 * static_cast<double>(count)) / std::log(4.0));
+  const bool from_pool = static_cast<double>(limit) <= 21 + (count > 5 ? std::pow(4, power) : 0);
+  std::vector<size_t> pool(limit), drawn;
+  std::iota(pool.begin(), pool.end(), size_t{0});
   while (drawn.size() < count) {
-    const size_t at = draw(limit);
-    if (known.insert(at).second) drawn.push_back(at);
+    const size_t left = limit - drawn.size(), at = below(from_pool ? left : limit);
+    if (from_pool || pool[at] < limit)
+      drawn.push_back(std::exchange(pool[at], from_pool ? pool[left - 1] : limit));
   }
   return drawn;
 }
@@ -101,9 +80,8 @@ std::string PythonRandom::uuid() {
 }
 
 int64_t numpy_randint(std::mt19937& engine, int64_t low, int64_t high) {
-  const auto most = static_cast<uint32_t>(high - 1 - low);
-  const uint32_t mask = std::bit_ceil(most + 1) - 1;
-  uint32_t drawn = static_cast<uint32_t>(engine()) & mask;
+  const auto most = static_cast<uint32_t>(high - 1 - low), mask = std::bit_ceil(most + 1) - 1;
+  auto drawn = static_cast<uint32_t>(engine()) & mask;
   while (drawn > most) drawn = static_cast<uint32_t>(engine()) & mask;
   return low + drawn;
 }

@@ -1,34 +1,26 @@
 #pragma once
-#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-// wonderwords 3.0.1 (MIT, words/LICENSE). Other versions have other nouns, hence other draws.
 namespace lariat {
 
-// Contents of words/*.txt, one word per line.
-extern const std::string_view kAdjectiveList, kNounList, kVerbList;
+// The lists of wonderwords 3.0.1 (MIT, words/LICENSE), one word per line. Other versions have other nouns.
+extern const std::string_view kAdjectives, kNouns, kVerbs;
 
-// The words of all three lists, each once, sorted by code points.
-std::vector<std::string> all_words();
+// The words of some lists, each once, sorted by code points.
+std::vector<std::string> sorted_words(std::initializer_list<std::string_view> lists);
 
-// All texts "adjective-noun", sorted by code points, without storing six million strings.
+// All texts "adjective-noun", sorted by code points, without six million strings.
 class WordPairs {
  public:
-  WordPairs();
-  uint32_t size() const;
-  std::string at(uint32_t index) const;
+  size_t size() const { return adjectives_.size() * nouns_.size(); }
+  std::string at(size_t index);
 
  private:
-  // Adjectives whose pairs are sorted together: "blue-eyed-" begins with "blue-".
-  struct Group {
-    std::vector<std::string> adjectives;
-    std::vector<std::string> pairs;  // sorted; empty for one adjective
-    uint32_t end;                    // index after the last pair
-  };
-  std::vector<std::string> nouns_;
-  std::vector<Group> groups_;
+  std::vector<std::string> adjectives_ = sorted_words({kAdjectives}), nouns_ = sorted_words({kNouns});
+  std::map<size_t, std::vector<std::string>> interleaved_;  // sorted pairs of an adjective and its extension
 };
 
 }  // namespace lariat
