@@ -202,7 +202,7 @@ struct Row {
 
 [[noreturn]] void refuse(std::string_view what, int64_t length) {
   throw Error(
-      fmt::format("{}: no row fits {} tokens with this tokenizer, which RULER's script never notices; use "
+      fmt::format("{}: no row fits {} tokens with this tokenizer, where RULER's script never ends; use "
                   "longer `lengths`",
                   what, length));
 }
