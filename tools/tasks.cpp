@@ -77,11 +77,14 @@ std::vector<RowFile> row_files(const TasksCommand& command) {
 
 void write_rows(const TasksCommand& command, const Tokenizer& tokenizer, const RowFile& to) {
   Progress progress(fmt::format("{} {}", to.task, to.length), command.rows, command.quiet);
-  const auto next = ruler_rows({to.task, to.length, command.seed, [&](std::string_view text) {
-                                  if (interrupted())
-                                    throw Error("interrupted; " + to.file.string() + " is not written");
-                                  return std::ssize(tokenizer.encode(text, false));
-                                }});
+  const auto tokens = [&](std::string_view text) {
+    if (interrupted()) throw Error("interrupted; " + to.file.string() + " is not written");
+    const int64_t count = std::ssize(tokenizer.encode(text, false));
+    if (count == 0)
+      throw Error(command.tokenizer.string() + ": finds no token in a text; use a model's tokenizer");
+    return count;
+  };
+  const auto next = ruler_rows({to.task, to.length, command.seed, tokens});
   std::optional<AtomicFile> file;
   if (to.file != "-") file.emplace(to.file);
   for (int64_t i = 0; i < command.rows; ++i) {

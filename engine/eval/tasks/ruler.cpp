@@ -270,7 +270,7 @@ std::function<Row()> coded_rows(State& state) {
   if (size < 4) refuse("fwe", state.options.length);
   const Words vocabulary = coded_vocabulary(state, size);
   int64_t longest = max / 6;
-  while (state.tokens(coded_prompt(state, vocabulary, longest)) < max) longest += step;
+  while (longest < 16 * max && state.tokens(coded_prompt(state, vocabulary, longest)) < max) longest += step;
   return [=, &state, longest = longest - step] {
     const Words own = coded_vocabulary(state, size);
     for (int64_t count = longest; count > 0; count -= step) {
