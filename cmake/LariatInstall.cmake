@@ -6,6 +6,9 @@ install(TARGETS lariat)
 install(FILES scripts/completion/lariat.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
         RENAME lariat)
 
+# The program contains wonderwords' word lists.
+install(FILES engine/eval/tasks/words/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME LICENSE.wonderwords)
+
 # The program generates its man page.
 if(NOT CMAKE_CROSSCOMPILING)
   add_custom_command(OUTPUT lariat.1 COMMAND lariat __man > lariat.1 DEPENDS lariat VERBATIM)

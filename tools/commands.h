@@ -15,6 +15,7 @@ void add_logits_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_serve_command(CLI::App& app);
 void add_score_command(CLI::App& app);
+void add_tasks_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_ask_command(CLI::App& app);
 void add_passkey_command(CLI::App& app);

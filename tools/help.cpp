@@ -171,6 +171,7 @@ std::unique_ptr<CLI::App> make_app() {
   add_chat_command(*app);
   add_serve_command(*app);
   add_score_command(*app);
+  add_tasks_command(*app);
   add_perplexity_command(*app);
   add_passkey_command(*app);
   add_ask_command(*app);

@@ -26,6 +26,7 @@ constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
     {"`position_method`", "--position-method"},
     {"`max_tokens`", "--max-tokens"},
     {"`lengths`", "--lengths"},
+    {"`seed`", "--seed"},
     {"`scalings`", "--scalings"},
     {"`resume`", "--resume"},
     {"`rope_scaling`", "--rope-scaling"},
