@@ -228,7 +228,7 @@ Plan full_plan() {
   return plan;
 }
 
-// Of measurements that differ in one setting, those that it changes are others, and only those.
+// A changed setting changes the identity of the records that depend on it, and of no other record.
 TEST(MeasurementLogs, ARecordDependsOnItsOwnSettings) {
   const Plan plan = full_plan();
   const auto record = [](auto value) { return Record{"yarn+dca", 512, std::move(value)}; };
