@@ -47,7 +47,7 @@ ModelTexts tokenizer_texts(const fs::path& path) {
   const std::string bytes = read_file(path, uint64_t{1} << 30);
   if (bytes.starts_with('{'))
     return {path, {{"tokenizer.json", [=] { return parse_json(bytes, path.string()); }}}};
-  return {path, {{"tokenizer.model", [=] { return bytes; }}}};
+  return {path, {{"tokenizer.model", [=] { return std::string(bytes); }}}};
 }
 
 // Creates the folders of several files.
