@@ -193,6 +193,7 @@ void Plan::join(const Plan& other) {
   unite(lengths, other.lengths);
   if (!text) text = other.text;
   if (!against) against = other.against;
+  if (!rows) rows = other.rows;
   if (!growing.measured) growing = other.growing;
   unite(growing.columns, other.growing.columns);
   if (!perplexity.measured) perplexity = other.perplexity;

@@ -224,6 +224,7 @@ Plan full_plan() {
   plan.passkey = {true, {0, 1}, 5, 7, NeedleTask::kPasskey, 4, {"hay", 5, "h"}, false, {{{"a", 1}}}, {}};
   plan.options = {"cpu", "q8", "f32", "f16", "bf16", 16, 2, 2, 4, 4, "f", true};
   plan.against = {{"base", "f", "t"}, "none", plan.options};
+  plan.rows = {"all", true, false, 8, Json{{"a", 1}}};
   plan.methods = {{"dca", "dca/chunk=64"}};
   return plan;
 }
@@ -240,8 +241,9 @@ TEST(MeasurementLogs, ARecordDependsOnItsOwnSettings) {
       {"speed", record(Speed())},
       {"windows saved", record(LossPart{.of = Kind::kPerplexity})},
       {"growing saved", record(LossPart{.of = Kind::kGrowing})},
-      {"divergence", record(Divergence())}};
-  const std::string none = "none", all = "g.*|p.*|t.*|s.*|w.*|d.*",
+      {"divergence", record(Divergence())},
+      {"answer", record(RowAnswer())}};
+  const std::string none = "none", all = "[a-z ]*",
                     windows = "perplexity|windows saved|growing saved|divergence";
   const std::vector<std::pair<std::string, std::string>> rules{
       {"/(model|text|shard|scalings)\\b.*|.*/columns\\b.*", none},
@@ -253,6 +255,8 @@ TEST(MeasurementLogs, ARecordDependsOnItsOwnSettings) {
       {"/passkey/(trials|task)", "passkey"},
       {"/passkey/depths/.", none},
       {"/passkey/.*", "passkey|trial"},
+      {"/rows/metric", none},
+      {"/rows/.*", "answer"},
       {"/against/.*", "divergence"}};
   const Json plain = to_json(plan), flat = plain.flatten();
   for (const auto& [name, now] : flat.items()) {
