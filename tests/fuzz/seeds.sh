@@ -81,6 +81,12 @@ case $target in
 {"kind":"speed","scaling":"none","length":64,"cache_bytes":65536,"timing":{"prefill_tok_s":100.5,"decode_tok_s":20.25}}
 JSON
     ;;
+  rows)
+    printf '{"input":"a\\nb","answer_prefix":" c:","length":131,"outputs":["\u0130x","b c"]}\n i\u0307X, Document 1:\nb\n\nAnswer: b' >"$out/ruler"
+    printf '{"prompt":"a","answer":"xbcd","random_string_to_prepend":"x"}\nxbxcd' >"$out/mrcr"
+    printf '{"question":"a","choices":["b","c"],"answer":1}\n\\boxed{B} Answer: **A' >"$out/choice"
+    printf '{"prompt":"a","answer_nodes":["b","c"]}\nx\nFinal Answer: [b, c]' >"$out/nodes"
+    ;;
   saved_context)
     # Three tokens, two with M-RoPE positions; and a prefix.
     cp "$here/seeds/saved_context" "$out/three"
