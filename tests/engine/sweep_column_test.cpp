@@ -335,14 +335,23 @@ TEST(MeasurementLogs, LabelsAreTheSettingsOfTheRecord) {
   plan.passkey.chat = {};
   EXPECT_EQ(of(Retrieval()).chat, false);
 
-  const Labels windows = of(Loss());
+  const Labels windows = of(Loss()), found_again = of(Retrieval{.depth = 1});
   EXPECT_EQ(windows.text, "text.txt");
   EXPECT_EQ(windows.window_method, "sliding");
   EXPECT_EQ(windows.stride, 64);
   EXPECT_FALSE(windows.step || windows.task || windows.chat || windows.seed || windows.trials);
   EXPECT_EQ(of(Loss{.stride = 5}).stride, 5);
   EXPECT_EQ(of(Divergence()).window_method, "sliding");
+  EXPECT_FALSE(of(Divergence()).step);
   EXPECT_FALSE(of(Speed()).window_method);
+  for (const int64_t stride : {0, 1}) {
+    plan.perplexity.stride = stride;
+    EXPECT_EQ(of(Loss()).stride.value_or(0), stride);
+    EXPECT_EQ(of(Loss()).stride.has_value(), stride > 0);
+  }
+  plan.text->fingerprint = "other";
+  EXPECT_NE(of(Loss()).settings, windows.settings);
+  EXPECT_EQ(of(Retrieval{.depth = 1}).settings, found_again.settings);
   Growing growing;
   growing.factor = 5;
   EXPECT_EQ(of(growing).window_method, "growing");
