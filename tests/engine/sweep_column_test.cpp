@@ -272,7 +272,7 @@ TEST(MeasurementLogs, ARecordDependsOnItsOwnSettings) {
     }
     const Plan with = plan_from_json(other, "a test");
     const auto rule = std::ranges::find_if(
-        rules, [&](const auto& one) { return std::regex_match(name, std::regex(one.first)); });
+        rules, [&, &of = name](const auto& one) { return std::regex_match(of, std::regex(one.first)); });
     ASSERT_NE(rule, rules.end()) << name;
     for (const auto& [kind, of] : records)
       EXPECT_EQ(plan.identity(of) != with.identity(of), std::regex_match(kind, std::regex(rule->second)))
