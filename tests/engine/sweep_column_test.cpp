@@ -259,18 +259,9 @@ TEST(MeasurementLogs, ARecordDependsOnItsOwnSettings) {
       {"/rows/.*", "answer"},
       {"/against/.*", "divergence"}};
   const Json plain = to_json(plan), flat = plain.flatten();
-  for (const auto& [name, now] : flat.items()) {
+  for (const auto& [name, value] : flat.items()) {
     if (name == "/lariat_sweep" || name.ends_with("/measured")) continue;
-    Json other = plain;
-    Json& value = other[Json::json_pointer(name)];
-    if (now.is_string()) {
-      value = name == "/passkey/task" ? "tracking" : now.get<std::string>() + "x";
-    } else if (now.is_boolean()) {
-      value = !now.get<bool>();
-    } else {
-      value = now.is_number_float() ? Json(now.get<double>() / 2 + 0.1) : Json(now.get<int64_t>() + 1);
-    }
-    const Plan with = plan_from_json(other, "a test");
+    const Plan with = plan_from_json(changed_setting(plain, name), "a test");
     const auto rule = std::ranges::find_if(
         rules, [&, &of = name](const auto& one) { return std::regex_match(of, std::regex(one.first)); });
     ASSERT_NE(rule, rules.end()) << name;

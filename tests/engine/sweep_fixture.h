@@ -69,6 +69,20 @@ inline std::vector<std::map<std::string, std::string>> csv_rows(const std::strin
   return rows;
 }
 
+// A plan's JSON with another valid value at `name`, of flatten().
+inline Json changed_setting(const Json& plan, const std::string& name) {
+  Json other = plan;
+  Json& value = other[Json::json_pointer(name)];
+  if (value.is_string()) {
+    value = name == "/passkey/task" ? "tracking" : value.get<std::string>() + "x";
+  } else if (value.is_boolean()) {
+    value = !value.get<bool>();
+  } else {
+    value = value.is_number_float() ? Json(value.get<double>() / 2 + 0.1) : Json(value.get<int64_t>() + 1);
+  }
+  return other;
+}
+
 inline Loss& loss_in(Record& record) { return const_cast<Loss&>(*record.loss()); }
 
 inline std::string fox_lines(int count) {
