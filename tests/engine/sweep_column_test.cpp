@@ -215,7 +215,7 @@ TEST_F(MethodSweep, InvalidColumnsAreOneLine) {
   EXPECT_EQ(refused({"none", "yarn"}), "");
 }
 
-// A plan that measures everything, so that its JSON has every setting.
+// Measures everything, so that its JSON has every setting.
 Plan full_plan() {
   Plan plan = empty_log({"yarn+dca"}, {256, 512}).plan;
   plan.text = {"text.txt", 9, "f"};

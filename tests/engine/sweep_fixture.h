@@ -69,7 +69,7 @@ inline std::vector<std::map<std::string, std::string>> csv_rows(const std::strin
   return rows;
 }
 
-// A plan's JSON with another valid value at `name`, of flatten().
+// Another valid value at a path of flatten().
 inline Json changed_setting(const Json& plan, const std::string& name) {
   Json other = plan;
   Json& value = other[Json::json_pointer(name)];
