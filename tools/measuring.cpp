@@ -23,7 +23,8 @@ void add_perplexity_options(CLI::App& command, std::string& method, int64_t& str
   if (growing) {
     methods.emplace_back("growing");
     methods.emplace_back("anchored");
-    meaning += ", growing context, one prefill per --step";
+    methods.emplace_back("tail");
+    meaning += ", growing context, one prefill per --step, the last --step of disjoint windows";
   }
   command.add_option("--method", method, meaning)->check(CLI::IsMember(methods));
   command.add_option("--stride", stride, "tokens between sliding windows")

@@ -78,7 +78,8 @@ nlohmann::ordered_json to_json(const Record& record, const Plan& plan, bool comp
       {"ctx", record.length}, {"stride", nullptr},    {"tokens", loss.tokens}, {"nll", loss.nll},
       {"ppl", loss.ppl},      {"stderr", loss.error}, {"complete", complete},  {"positions", loss.positions}};
   if (loss.stride) json.update({{"stride", *loss.stride}});
-  if (has_steps(plan.perplexity.method)) json.update({{"step", *plan.perplexity.step}});
+  if (has_steps(plan.perplexity.method) || plan.perplexity.method == "tail")
+    json.update({{"step", *plan.perplexity.step}});
   json.update(to_json(record.unit()));
   json.update(to_json(labels_of(plan, record)));
   return json;
@@ -191,12 +192,13 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
   const std::string with_method = "with --method " + command.method;
   const bool growing = command.method == "growing";
   const bool anchored = command.method == "anchored";
-  if (!growing && !anchored) warn_idle(command.common, {"--step"}, with_method);
+  if (!growing && !anchored && command.method != "tail") warn_idle(command.common, {"--step"}, with_method);
   if (anchored) warn_idle(command.common, {"--buckets"}, with_method);
   if (command.method != "sliding") warn_idle(command.common, {"--stride"}, with_method);
   if (!growing && !anchored && !command.files.json)
     warn_idle(command.common, {"--buckets"}, "without --json");
-  const int64_t usual = anchored ? PerplexityOptions().step : default_step(engine.session_options);
+  const int64_t usual =
+      anchored || command.method == "tail" ? PerplexityOptions().step : default_step(engine.session_options);
   PerplexityOptions options{.ctx = command.ctx,
                             .stride = command.stride,
                             .step = command.step > 0 ? command.step : usual,
@@ -231,7 +233,7 @@ void add_perplexity_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{4}, int64_t{1} << 40));
   add_perplexity_options(sub, command->method, command->stride, command->max_tokens,
                          {std::to_string(command->stride), "all", "growing: N / --ctx contexts"}, true);
-  sub.add_option("--step", command->step, "tokens per growing step or anchored window")
+  sub.add_option("--step", command->step, "tokens per growing step, anchored window or tail")
       ->default_str("512; growing with --rope-steps exact: 32")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   sub.add_option("--buckets", command->buckets, "number or ends of position buckets for reported losses")

@@ -182,6 +182,14 @@ void check_usage(const SweepCommand& command) {
 
 void warn_of_idle(const CommonOptions& common, const SweepOptions& sweep, const std::string& method) {
   if (!sweep.perplexity) warn_idle(common, {"--method", "--stride"}, "with --no-perplexity");
+  if (sweep.reuse.empty()) warn_idle(common, {"--tail", "--check"}, "without --reuse-prefill");
+  if (!sweep.reuse.empty()) {
+    warn_idle(common,
+              {"--method", "--stride", "--growing-step", "--task", "--needles", "--haystack", "--depths",
+               "--trials", "--seed"},
+              "with --reuse-prefill");
+    return;
+  }
   if (sweep.perplexity && method == "chunks") warn_idle(common, {"--stride"}, "with --method chunks");
   if (!sweep.growing) warn_idle(common, {"--growing-step"}, "with --no-growing");
   const bool one_needle = sweep.passkeys.needles.task == NeedleTask::kPasskey;
@@ -307,6 +315,20 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
       sub, command.method, sweep.stride, sweep.max_tokens,
       {"1/8 of the window, at least 256", "length of the longest window, at least 8192", "0: all"}, false);
   add_passkey_options(sub, sweep.passkeys, command.tasks, command.haystack)->expected(1);
+  sub.add_option_function<std::string>(
+         "--reuse-prefill",
+         [&sweep](const std::string& text) { sweep.reuse = text.empty() ? "dynamic-yarn" : text; },
+         "prefill each length once, under this scaling; columns re-rotate its keys and score the ends of "
+         "windows: fast, approximate")
+      ->expected(0, 1)
+      ->default_str("dynamic-yarn")
+      ->type_name("[SCALING]");  // read without a value as ""
+
+  sub.add_option("--tail", sweep.tail, "with --reuse-prefill: scored tokens per window")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  sub.add_option("--check", sweep.checks,
+                 "with --reuse-prefill: columns that are also prefilled by themselves")
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
   sub.add_option("--growing-step", sweep.growing_step, "prefill size of the growing context")
       ->default_str("512; 32 with --rope-steps exact")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));

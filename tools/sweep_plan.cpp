@@ -33,7 +33,8 @@ void say_plan(const Schedule& schedule, const SweepOptions& asked, const Pace& p
     std::ranges::transform(lengths, overlaps.begin(), [&](int64_t length) {
       return std::max(length - schedule.stride_of(length), int64_t{0});
     });
-    const bool sliding = asked.perplexity && asked.method == PerplexityMethod::kSliding;
+    const bool sliding =
+        asked.perplexity && schedule.plan().perplexity.method == name_of(PerplexityMethod::kSliding);
     say(fmt::format("lengths {}; {} of {}{}", fmt::join(lengths, ", "), counted(text->size(), "token"),
                     text->name(),
                     sliding ? fmt::format("; windows overlap by {} tokens", fmt::join(overlaps, ", ")) : ""));

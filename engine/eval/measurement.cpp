@@ -12,7 +12,7 @@
 
 namespace lariat {
 namespace {
-constexpr std::string_view kStale = " stale", kFactor = "/factor=";
+constexpr std::string_view kStale = " stale", kReused = " reused", kFactor = "/factor=";
 constexpr double kMostFactor = 1e6;
 constexpr std::string_view kKinds[] = {"growing", "passkey",    "perplexity", "speed",
                                        "losses",  "divergence", "answer"};
@@ -38,18 +38,21 @@ std::string Column::name() const {
   const std::string scaled = factor ? fmt::format("{}{}{}", scaling, kFactor, *factor) : scaling;
   std::string name = method.empty() ? scaled : method;
   if (!method.empty() && scaling != "none") name += "+" + scaled;
-  return stale ? name + std::string(kStale) : name;
+  name += reused ? kReused : "";
+  return name += stale ? kStale : "";
 }
 
 Column Column::fresh() const {
   Column column = *this;
-  column.stale = false;
+  column.stale = column.reused = false;
   return column;
 }
 
 void Column::read(std::string_view name) {
   stale = name.ends_with(kStale);
   if (stale) name.remove_suffix(kStale.size());
+  reused = name.ends_with(kReused);
+  if (reused) name.remove_suffix(kReused.size());
   const size_t plus = std::min(name.find('+'), name.size());
   std::string_view first = name.substr(0, plus), second = plus < name.size() ? name.substr(plus + 1) : "none";
   if (is_position_method(second)) std::swap(first, second);
@@ -163,6 +166,7 @@ nlohmann::ordered_json Plan::identity(const Record& record) const {
   Plan used{.original_ctx = original_ctx, .columns = {record.column}, .lengths = lengths, .options = options};
   if (!part) used.lengths = {record.length};  // windows of several lengths share a forward pass
   if (windows || part) used.perplexity = perplexity;
+  if (!record.column.reused) used.perplexity.prefill.reset();
   if (record.loss() != nullptr) used.perplexity.max_tokens = perplexity.max_tokens;
   const auto* losses = std::get_if<LossPart>(&record.value);
   if (record.kind() == Kind::kGrowing || (losses != nullptr && losses->of == Kind::kGrowing))
@@ -274,9 +278,11 @@ Labels labels_of(const Plan& plan, const Record& record) {
     if (!labels.stride && labels.window_method == "sliding" && windows.stride > 0)
       labels.stride = windows.stride;
     if (growing != nullptr) labels.step = plan.growing.measured ? plan.growing.step : windows.step;
-    if (labels.window_method == "anchored" || (loss == nullptr && labels.window_method == "growing"))
+    if (labels.window_method == "anchored" || labels.window_method == "tail" ||
+        (loss == nullptr && labels.window_method == "growing"))
       labels.step = windows.step;
   }
+  if (column.reused && plan.perplexity.prefill) labels.prefill = plan.perplexity.prefill->name();
   nlohmann::ordered_json all = plan.identity(record);
   all.update({{"model", plan.model.fingerprint}, {"labels", to_json(labels)}});
   if (reads && plan.text) all["text"] = plan.text->fingerprint.value_or("");

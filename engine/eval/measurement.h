@@ -26,12 +26,13 @@ void sort_unique(std::vector<T>& values) {
 }
 
 // A table column: a RoPE scaling ("model": from config.json), a position method, or both, and whether cached
-// keys stay stale. Names: "yarn", "yarn/factor=4", "dca/chunk=6144", "dca+yarn", "dynamic-yarn stale".
+// keys stay stale, or come from a prefill under another column (Plan::Perplexity::prefill). Names: "yarn",
+// "yarn/factor=4", "dca/chunk=6144", "dca+yarn", "dynamic-yarn stale", "yarn reused".
 struct Column {
   std::string scaling = "none";
   std::optional<double> factor{};  // of the scaling; unset: as Schedule says
   std::string method{};            // syntax of parse_position_method; empty: none
-  bool stale = false;
+  bool stale = false, reused = false;
 
   Column() = default;
   // Parses a name; text without a known method is a scaling.
@@ -40,7 +41,7 @@ struct Column {
     read(name);
   }
   std::string name() const;
-  Column fresh() const;                             // without stale keys
+  Column fresh() const;                             // neither stale nor reused
   auto operator<=>(const Column&) const = default;  // NOLINT(modernize-use-nullptr): false positive on <=>
 
  private:
@@ -220,6 +221,7 @@ struct Plan {
     int64_t max_tokens = 0;
     std::optional<int64_t> buckets{};
     std::optional<std::vector<int64_t>> ends{};
+    std::optional<Column> prefill{};  // of reused columns
   };
   struct Passkey {
     bool measured = false;
@@ -301,7 +303,8 @@ struct Labels {
   std::optional<bool> chat{};                  // of retrieval, as are seed and trials
   std::optional<uint64_t> seed{};
   std::optional<int64_t> trials{};
-  std::string settings{};  // fingerprint of all settings, also of those without a label
+  std::optional<std::string> prefill{};  // of reused columns
+  std::string settings{};                // fingerprint of all settings, also of those without a label
 };
 Labels labels_of(const Plan& plan, const Record& record);
 

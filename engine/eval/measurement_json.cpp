@@ -212,7 +212,7 @@ void fields(Fields& io, Plan::Growing& growing) {
 void fields(Fields& io, Plan::Perplexity& perplexity) {
   io("measured", perplexity.measured)("method", perplexity.method)("stride", perplexity.stride);
   io("step", perplexity.step)("parts", perplexity.parts)("max_tokens", perplexity.max_tokens, {0, 0x1p62});
-  io("buckets", perplexity.buckets)("ends", perplexity.ends);
+  io("buckets", perplexity.buckets)("ends", perplexity.ends)("prefill", perplexity.prefill);
 }
 
 void fields(Fields& io, Plan::Passkey& passkey) {
@@ -270,6 +270,7 @@ void fields(Fields& io, Labels& labels) {
   io("stale", labels.stale).nullable("text", labels.text)("task", labels.task);
   io("window_method", labels.window_method)("stride", labels.stride)("step", labels.step);
   io("chat", labels.chat)("seed", labels.seed)("trials", labels.trials)("settings", labels.settings);
+  io("prefill", labels.prefill);
 }
 
 template <class T>

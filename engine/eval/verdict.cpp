@@ -160,6 +160,53 @@ std::string overall_sentence(const SweepTable& table) {
   return beyond + fmt::format("{}.", fmt::join(parts, ", and "));
 }
 
+// --- prefills that columns share ---
+
+Column reused(Column column) {
+  column.reused = true;
+  return column;
+}
+
+// Reused cells next to true prefills, and how many pairs keep their order.
+std::string reuse_sentence(const SweepTable& table, int64_t length) {
+  const auto columns = perplexity_columns(table, length);
+  const auto find = [&](const Column& column) {
+    const auto found = std::ranges::find(columns, column, &LossColumn::column);
+    return found == columns.end() ? nullptr : &*found;
+  };
+  std::vector<std::pair<const LossColumn*, const LossColumn*>> pairs;  // prefilled, reused
+  std::vector<std::string> parts;
+  const bool any = std::ranges::any_of(table.columns, &Column::reused);
+  for (const LossColumn& column : columns) {
+    if (column.column.reused || !column.column.method.empty() || !any) continue;
+    const LossColumn* copy = find(reused(column.column));
+    if (copy != nullptr)
+      parts.push_back(fmt::format("{} {}", name_in_text(column.column), more(gap(column, *copy))));
+    // The column that prefills stands for itself.
+    const bool prefills = std::ranges::count(table.columns, reused(column.column)) == 0;
+    if (copy != nullptr || prefills) pairs.emplace_back(&column, prefills ? &column : copy);
+  }
+  if (parts.empty()) return "";
+  int all = 0, kept = 0, shown = 0, shown_kept = 0;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      const auto& [a, copy_a] = pairs[i];
+      const auto& [b, copy_b] = pairs[k];
+      const bool same = (a->value < b->value) == (copy_a->value < copy_b->value);
+      const bool differ = gap(*a, *b).p <= table.shown_p;
+      all += 1;
+      kept += same ? 1 : 0;
+      shown += differ ? 1 : 0;
+      shown_kept += differ && same ? 1 : 0;
+    }
+  }
+  return fmt::format(
+      "At {} tokens, perplexity after a reused prefill, relative to the column's own: {}. {} of {} pairs "
+      "keep "
+      "their order, {} of the {} shown to differ.",
+      length, joined(parts), kept, all, shown_kept, shown);
+}
+
 // --- a growing context ---
 
 std::string stale_sentence(const SweepTable& table, const PositionRange& range) {
@@ -181,8 +228,14 @@ std::string stale_sentence(const SweepTable& table, const PositionRange& range) 
 }  // namespace
 
 Standing by_perplexity(const SweepTable& table, int64_t length) {
-  return stand(fmt::format("At {} tokens", length), perplexity_columns(table, length), table.columns,
-               table.shown_p);
+  const auto checks = [&](const Column& column) {
+    return !column.reused && std::ranges::count(table.columns, reused(column)) > 0;
+  };
+  auto columns = perplexity_columns(table, length);
+  auto order = table.columns;
+  std::erase_if(columns, [&](const LossColumn& found) { return checks(found.column); });
+  std::erase_if(order, checks);
+  return stand(fmt::format("At {} tokens", length), columns, order, table.shown_p);
 }
 
 Standing by_retrieval(const SweepTable& table, int64_t length) {
@@ -218,6 +271,7 @@ Standing by_growing(const SweepTable& table, const PositionRange& range) {
 std::vector<std::string> conclusions(const SweepTable& table) {
   std::vector<std::string> sentences;
   for (const int64_t length : table.lengths) sentences.push_back(by_perplexity(table, length).sentence);
+  for (const int64_t length : table.lengths) sentences.push_back(reuse_sentence(table, length));
   for (const int64_t length : table.lengths) sentences.push_back(by_retrieval(table, length).sentence);
   const auto ranges = growing_ranges(table);
   if (!table.view.ranges.empty()) {

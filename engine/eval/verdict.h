@@ -19,6 +19,7 @@ struct Standing {
   std::vector<Column> missing;    // columns without a complete result
   std::string sentence;           // "" with fewer than two columns
 };
+// Without columns that check a reused one.
 Standing by_perplexity(const SweepTable& table, int64_t length);
 Standing by_retrieval(const SweepTable& table, int64_t length);
 Standing by_growing(const SweepTable& table, const PositionRange& range);

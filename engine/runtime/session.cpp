@@ -72,12 +72,13 @@ Sequence Session::new_sequence(const SequenceOptions& own) {
   return {pool_, own.rope.value_or(rope()), method};
 }
 
-Sequence Session::fork(const Sequence& other, int64_t length) {
-  Sequence copy = new_sequence({other.rope_, other.method()});
+Sequence Session::fork(const Sequence& other, int64_t length, const SequenceOptions& own) {
+  Sequence copy = new_sequence({own.rope ? own.rope : other.rope_, other.method()});
   copy.cache_.share_prefix(other.cache_, std::min(length, other.length()));
   copy.positions_ = other.positions_;
   if (length < other.length()) copy.positions_.truncate(length);
   copy.expected_ = other.expected_;
+  if (own.rope) rotate_to_own(copy);
   return copy;
 }
 
@@ -85,6 +86,10 @@ void Session::restore(Sequence& sequence, KvCache::Contents contents, std::span<
                       double stretch) {
   sequence.cache_.restore(std::move(contents));
   sequence.positions_.restore(mrope, stretch);
+  rotate_to_own(sequence);
+}
+
+void Session::rotate_to_own(Sequence& sequence) {
   Sequence* const one = &sequence;
   const int64_t length = sequence.length();
   if (!sequence.rope_.depends_on_length()) update_frequencies({&one, 1}, {&length, 1}, true);

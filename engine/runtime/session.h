@@ -78,8 +78,8 @@ class Session {
   // if the method needs second keys and the session has none.
   Sequence new_sequence(const SequenceOptions& own = {});
   // Copies the first `length` tokens, scaling, method and expected length. Pages are shared and copied on
-  // write.
-  Sequence fork(const Sequence& other, int64_t length);
+  // write. own.rope: another scaling, to which cached keys are re-rotated as by restore().
+  Sequence fork(const Sequence& other, int64_t length, const SequenceOptions& own = {});
   // Fills an empty sequence with a saved cache, whose pages are of pool(). Re-rotates the keys to the
   // sequence's frequencies: now if the scaling does not depend on the length, else with the next tokens.
   // mrope, stretch: see SequencePositions. Throws Error when out of memory.
@@ -126,6 +126,7 @@ class Session {
   void check(const Prompt& prompt) const;
   void check_method(const Sequence& sequence) const;
   double stretch_for(const Sequence& sequence, int64_t length) const;
+  void rotate_to_own(Sequence& sequence);  // keys of another scaling
   void prepare(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
   void update_frequencies(std::span<Sequence* const> sequences, std::span<const int64_t> lengths,
                           bool restored);

@@ -18,7 +18,7 @@ namespace lariat {
 namespace {
 
 // In the order of PerplexityMethod.
-constexpr std::string_view kMethods[] = {"sliding", "chunks", "growing", "anchored", "continuation"};
+constexpr std::string_view kMethods[] = {"sliding", "chunks", "growing", "anchored", "continuation", "tail"};
 
 PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod method, int64_t from,
                               int64_t ctx, int64_t text_tokens) {
@@ -27,8 +27,8 @@ PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod
   result.ctx = ctx;
   result.method = method;
   result.stride = method == PerplexityMethod::kSliding ? window_stride(options, ctx) : 0;
-  const bool steps = method == PerplexityMethod::kGrowing || method == PerplexityMethod::kAnchored;
-  result.step = steps ? options.step : 0;
+  const bool windows = method == PerplexityMethod::kSliding || method == PerplexityMethod::kChunks;
+  result.step = windows || method == PerplexityMethod::kContinuation ? 0 : options.step;
   for (const int64_t end : bucket_ends(options, from, ctx))
     result.positions.push_back({{}, std::exchange(from, end), end});
   return result;
@@ -70,6 +70,7 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
   const int64_t room = session.options().prefill_chunk, bos = std::ssize(options.bos);
   const bool anchored = options.method == PerplexityMethod::kAnchored;
   const bool shared =
+      options.method != PerplexityMethod::kTail &&
       !follows_length(session.rope(), session.options().positions, std::ranges::max(options.ctx));
   const auto passes = passes_of(options, text, shared);
   std::deque<Sequence> sequences;
@@ -106,10 +107,14 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
     } else {
       std::vector<Reading> readings;
       for (size_t i = 0; i < tokens.size(); ++i) {
-        if (i == sequences.size()) sequences.push_back(session.new_sequence());
+        if (i == sequences.size()) sequences.push_back(session.new_sequence(options.own));
         const int64_t size = std::ssize(tokens[i]);
         const Window& window = passes[first + i].window;
         sequences[i].truncate(0);
+        if (options.prefixes != nullptr) {
+          const Sequence& prefix = options.prefixes->by_begin.at(window.begin);
+          sequences[i] = session.fork(prefix, prefix.length(), options.own);
+        }
         sequences[i].expect(size);  // dynamic scale of the whole window
         readings.push_back({&sequences[i], tokens[i], size - 1, window.score_from - window.begin + bos});
       }
@@ -185,11 +190,11 @@ std::string_view name_of(PerplexityMethod method) { return kMethods[static_cast<
 
 PerplexityMethod parse_perplexity_method(std::string_view name) {
   for (const auto method : {PerplexityMethod::kSliding, PerplexityMethod::kChunks, PerplexityMethod::kGrowing,
-                            PerplexityMethod::kAnchored}) {
+                            PerplexityMethod::kAnchored, PerplexityMethod::kTail}) {
     if (name == name_of(method)) return method;
   }
   throw UsageError("perplexity method \"" + std::string(name) +
-                   "\": unknown; use sliding, chunks, growing or anchored");
+                   "\": unknown; use sliding, chunks, growing, anchored or tail");
 }
 
 void PerplexityResult::add(int64_t position, int64_t token, double loss) {
@@ -262,6 +267,28 @@ std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSo
   });
   for (auto& result : results) result.complete = complete;
   return results;
+}
+
+void fill_prefixes(Session& session, const TokenSource& text, const PerplexityOptions& options, int64_t ctx,
+                   Prefixes& prefixes, const Session::ProgressFn& progress) {
+  if (prefixes.ctx == ctx) return;
+  prefixes.by_begin.clear();
+  const int64_t bos = std::ssize(options.bos), chunk = std::max<int64_t>(session.options().prefill_chunk, 1);
+  const auto windows = windows_of(options, ctx, text);
+  check_memory(session, ctx * std::ssize(windows), 1, "contexts of all columns");
+  for (const Window& window : windows) {
+    const std::vector<int32_t> tokens = text.after_bos(options.bos, window.begin, window.end);
+    // Whole chunks, so that a copy under the same scaling gives a whole prefill's bits. The token before the
+    // tail predicts it.
+    const int64_t end = (window.score_from - window.begin + bos - 1) / chunk * chunk;
+    Sequence sequence = session.new_sequence(prefixes.own);
+    sequence.expect(std::ssize(tokens));
+    const Reading reading{&sequence, tokens, end, end + 1};
+    score(
+        session, {&reading, 1}, options.interrupted, [](size_t, int64_t, double) {}, progress);
+    prefixes.by_begin.emplace(window.begin, std::move(sequence));
+  }
+  prefixes.ctx = ctx;
 }
 
 PerplexityResult measure_continuation(Session& session, Sequence& sequence, std::vector<int32_t>& tokens,

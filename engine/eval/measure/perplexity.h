@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,15 @@
 namespace lariat {
 
 class LossJournal;
+
+// Contexts by their window's first text token, prefilled up to the tail's chunk under one scaling. Copies of
+// them continue under others (Session::fork): keys are those of the other scaling; values, and keys above
+// layer 0, are approximate.
+struct Prefixes {
+  SequenceOptions own{};  // of the prefill
+  int64_t ctx = 0;        // of the windows
+  std::map<int64_t, Sequence> by_begin{};
+};
 
 // How a text is split; docs/measuring.md explains the methods. t[0], t[1], ... are its tokens without BOS.
 //
@@ -34,20 +44,23 @@ class LossJournal;
 //          prefill with the frequencies of its length and scores its last `step` tokens. (Jet-Long, arXiv
 //          2607.07740, on PG-19.)
 // continuation  See measure_continuation.
-enum class PerplexityMethod { kSliding, kChunks, kGrowing, kAnchored, kContinuation };
+// tail     Disjoint windows of ctx tokens; each is one prefill and scores its last `step` tokens.
+enum class PerplexityMethod { kSliding, kChunks, kGrowing, kAnchored, kContinuation, kTail };
 std::string_view name_of(PerplexityMethod method);
-// Parses the first four names. Throws UsageError.
+// Parses the names of windows and of growing contexts. Throws UsageError.
 PerplexityMethod parse_perplexity_method(std::string_view name);
 
 struct PerplexityOptions {
   std::vector<int64_t> ctx;
   int64_t stride = 256;
-  int64_t step = 512;  // growing context (see default_step) and anchored windows
+  int64_t step = 512;  // growing context (see default_step), anchored windows and tails
   PerplexityMethod method = PerplexityMethod::kSliding;
   std::vector<int32_t> bos{};      // text_bos
   int buckets = 32;                // position buckets of PerplexityResult::positions
   std::vector<int64_t> ends{};     // ascending bucket ends, in place of `buckets`
   LossJournal* journal = nullptr;  // saves losses and restores earlier ones
+  Prefixes* prefixes = nullptr;    // tail windows: continue copies of these
+  SequenceOptions own{};           // of tail windows' sequences
   const std::atomic<bool>* interrupted = nullptr;
 };
 
@@ -88,6 +101,10 @@ using PerplexityProgressFn = std::function<void(const PerplexityProgress&)>;
 std::vector<PerplexityResult> measure_perplexity(Session& session, const TokenSource& text,
                                                  const PerplexityOptions& options,
                                                  const PerplexityProgressFn& progress = {});
+
+// Prefills the prefixes of all tail windows of `ctx` tokens.
+void fill_prefixes(Session& session, const TokenSource& text, const PerplexityOptions& options, int64_t ctx,
+                   Prefixes& prefixes, const Session::ProgressFn& progress = {});
 
 // Scores the whole text in one piece after the tokens of a sequence; if empty, after a BOS if the model has
 // one. Every token with a predecessor is scored. Afterwards `sequence` and `tokens` hold all tokens, and ctx

@@ -78,6 +78,10 @@ Plan Schedule::make_plan() const {
                      .stride = options_.stride,
                      .parts = window_parts(),
                      .max_tokens = *options_.max_tokens};
+  if (options_.method == PerplexityMethod::kTail) {
+    plan.perplexity.step = options_.tail;
+    plan.perplexity.prefill = parse_column(options_.reuse);
+  }
   plan.passkey = passkey_plan(options_.passkeys);
   plan.passkey.measured = options_.passkey;
   plan.speed.measured = options_.speed;
@@ -111,13 +115,18 @@ SessionOptions Schedule::session_for(const Unit& unit) const {
   return options;
 }
 
+std::optional<Unit> Schedule::prefilled_by(const Unit& unit) const {
+  if (!unit.column.reused) return std::nullopt;
+  return Unit{unit.kind, *plan_.perplexity.prefill, unit.length};
+}
+
 // Up to the original length, dynamic scalings and factor 1 equal none. A perplexity unit equals the growing
 // context if both are one window, in the same prefill chunks, and nothing depends on the length.
 std::vector<Unit> Schedule::equals_of(const Unit& unit) const {
   std::vector<Unit> equals;
   if (unit.kind == Kind::kSpeed || unit.column.stale) return equals;
   for (const Column& other : columns_) {
-    if (other != unit.column && same_frequencies(unit, other))
+    if (other != unit.column && other.reused == unit.column.reused && same_frequencies(unit, other))
       equals.push_back({unit.kind, other, unit.length});
   }
   const bool one_window = text_ && text_->size() == unit.length - std::ssize(bos_);
@@ -155,6 +164,7 @@ PerplexityOptions Schedule::perplexity_options(const Unit& unit) const {
                             .bos = bos_,
                             .buckets = static_cast<int>(buckets),
                             .interrupted = options_.interrupted};
+  if (options_.method == PerplexityMethod::kTail) options.step = options_.tail;
   if (unit.kind != Kind::kGrowing) return options;
   options.method = PerplexityMethod::kGrowing;
   std::vector<int64_t> ends = bucket_ends(options, 0, unit.length);

@@ -27,6 +27,10 @@ struct SweepOptions {
   int64_t growing_step = 0;             // 0: default_step()
   std::vector<int64_t> ends{};          // positions that end a bucket of the growing context, besides L0
   std::optional<int64_t> max_tokens{};  // 0: all; unset: longest window, at least 8192
+  // Name of a column that prefills: others, but for `checks` of them and those with a position method, score
+  // tails of `tail` tokens after copies of its contexts (Prefixes). Only perplexity is measured. Empty: none.
+  std::string reuse{};
+  int64_t tail = 256, checks = 2;
   // No passkeys, no throughput, text limited to the longest window, windows overlap by half.
   bool quick = false;
   PasskeyOptions passkeys;  // needles, haystack, depths, trials, seed
@@ -85,6 +89,8 @@ class Schedule {
   std::vector<Unit> equals_of(const Unit& unit) const;
   RopeScaling scaling_for(const Column& column, int64_t length) const;
   SessionOptions session_for(const Unit& unit) const;
+  // Of the column that prefills for reused ones.
+  std::optional<Unit> prefilled_by(const Unit& unit) const;
   // 1/8 of a sliding window's length (quick: 1/2), at least 256 tokens.
   int64_t stride_of(int64_t length) const;
   PerplexityOptions perplexity_options(const Unit& unit) const;
@@ -98,6 +104,7 @@ class Schedule {
 
  private:
   void fill_in();
+  void set_reuse();
   Plan make_plan() const;
   // Longest sequence: a prompt and its decoded tokens.
   int64_t most_tokens() const {

@@ -92,8 +92,10 @@ double Schedule::seconds_of(const Unit& unit, Pace pace) const {
   if (unit.kind == Kind::kSpeed) return pace.reading(0, length) + kSpeedSteps * step;
   double seconds = 0;
   if (unit.kind != Kind::kPasskey) {
-    for (const Window& window : windows_of(perplexity_options(unit), unit.length, *text_))
-      seconds += pace.reading(0, static_cast<double>(window.end - window.begin));
+    for (const Window& window : windows_of(perplexity_options(unit), unit.length, *text_)) {
+      const int64_t known = unit.column.reused ? window.score_from - window.begin : 0;
+      seconds += pace.reading(static_cast<double>(known), static_cast<double>(window.end - window.begin));
+    }
     return seconds;
   }
   const PasskeyOptions& options = options_.passkeys;

@@ -37,6 +37,7 @@ Schedule::Schedule(const Engine& engine, const SweepOptions& options)
   if (columns_.empty()) columns_ = {"none"};
   if (options.scalings.empty() && engine.model.spec.has_rope())
     columns_ = {"none", "linear", "ntk", "dynamic", "yarn", "dynamic-yarn"};
+  set_reuse();
   options_.perplexity = options_.perplexity && !options_.text.empty();
   options_.growing = options_.growing && !options_.text.empty();
   options_.passkey = options_.passkey && !options_.quick;
@@ -53,6 +54,34 @@ Schedule::Schedule(const Engine& engine, const SweepOptions& options)
       notes_.push_back(note);
   }
   plan_ = make_plan();
+}
+
+void Schedule::set_reuse() {
+  if (options_.reuse.empty()) return;
+  if (options_.text.empty()) throw UsageError("`reuse_prefill`: scores a text; name one with --file");
+  const Column base = parse_column(options_.reuse);
+  if (!base.method.empty())
+    throw UsageError("`reuse_prefill` " + options_.reuse + ": has a position method; use a scaling");
+  options_.method = PerplexityMethod::kTail;
+  options_.growing = options_.passkey = options_.speed = false;
+  std::erase(columns_, base);
+  std::vector<Column> all = {base};
+  const auto others = std::ssize(columns_);
+  for (int64_t i = 0; i < others; ++i) {
+    Column column = columns_[static_cast<size_t>(i)];
+    // Evenly among the columns.
+    const bool checked =
+        options_.checks > 0 && (i + 1) * options_.checks / others > i * options_.checks / others;
+    if (checked || !column.method.empty()) all.push_back(column);
+    column.reused = column.method.empty();
+    if (column.reused) {
+      all.push_back(column);
+    } else {
+      notes_.push_back(column.name() + " is prefilled by itself: its second keys are not those of " +
+                       options_.reuse);
+    }
+  }
+  columns_ = all;
 }
 
 // Lengths, text and its used part depend on each other.
@@ -104,6 +133,11 @@ void Schedule::check() const {
                       "dynamic or dynamic-yarn",
                       column.name()));
   }
+  if (std::ranges::any_of(columns_, &Column::reused) && (options_.reuse.empty() || session_.stale_cache))
+    throw UsageError(
+        fmt::format("`scalings` {}: needs a prefill to reuse and keys that are re-rotated; use "
+                    "`reuse_prefill` without stale keys",
+                    std::ranges::find_if(columns_, &Column::reused)->name()));
   Session session(engine_.model, *engine_.backend, session_);
   const int64_t most = most_tokens(), limit = session.options().max_ctx;
   if (limit > 0 && most > limit) {
@@ -113,6 +147,11 @@ void Schedule::check() const {
   }
   check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("`lengths` {}", longest));
   if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
+  if (options_.method == PerplexityMethod::kTail) {
+    const PerplexityOptions tails = perplexity_options({Kind::kPerplexity, columns_.front(), shortest});
+    Session* const one = &session;
+    check_windows({&one, 1}, *text_, tails);
+  }
   if (options_.perplexity || options_.growing) {
     const int64_t bos = std::ssize(bos_), holds = longest - bos, have = text_->size();
     if (have < holds) {

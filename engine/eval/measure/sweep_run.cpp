@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <tuple>
 #include <utility>
 
 #include "engine/eval/measure/sweep.h"
+#include "engine/interrupt.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -12,17 +14,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Contexts that reused columns continue, in the session of their prefill.
+struct Reused {
+  std::unique_ptr<Session> session{};
+  Prefixes prefixes{};
+};
+
 class Runner {
  public:
-  Runner(const Schedule& schedule, MeasurementLog& log, const Unit& unit,
+  Runner(const Schedule& schedule, MeasurementLog& log, const Unit& unit, Reused& reused,
          std::function<void(double done)> progress)
-      : schedule_(schedule), log_(log), unit_(unit), progress_(std::move(progress)) {}
+      : schedule_(schedule), log_(log), unit_(unit), reused_(reused), progress_(std::move(progress)) {}
 
   bool run() {
     const auto* interrupted = schedule_.options().interrupted;
     if (interrupted != nullptr && interrupted->load()) return false;
     if (copy_equal()) return true;
-    Session session(schedule_.engine().model, *schedule_.engine().backend, schedule_.session_for(unit_));
+    std::optional<Session> own;
+    if (!unit_.column.reused)
+      own.emplace(schedule_.engine().model, *schedule_.engine().backend, schedule_.session_for(unit_));
     Measurement what{.kind = unit_.kind,
                      .column = unit_.column,
                      .lengths = {unit_.length},
@@ -38,17 +48,32 @@ class Runner {
     std::optional<MeasurementLog> part;
     if (reads()) {
       what.losses = schedule_.perplexity_options(unit_);
+      if (unit_.column.reused && !prefill(what.losses)) return false;
       open(part);
       what.log = part ? &*part : nullptr;
     }
     const bool complete = measure(
-        session, what, [&](const Measured& measured) { keep(measured); },
+        own ? *own : *reused_.session, what, [&](const Measured& measured) { keep(measured); },
         [&](double share, const std::string&) { progress_(share); });
     if (complete && part) remove(*part);
     return complete;
   }
 
  private:
+  // Before the column's time is measured. Returns false if interrupted.
+  bool prefill(PerplexityOptions& options) {
+    const Unit base = *schedule_.prefilled_by(unit_);
+    if (reused_.prefixes.ctx != unit_.length) {
+      reused_.prefixes = {};  // before their session
+      reused_.session = std::make_unique<Session>(schedule_.engine().model, *schedule_.engine().backend,
+                                                  schedule_.session_for(base));
+    }
+    options.own.rope = schedule_.scaling_for(unit_.column, unit_.length);
+    options.prefixes = &reused_.prefixes;
+    return uninterrupted(
+        [&] { fill_prefixes(*reused_.session, *schedule_.text(), options, unit_.length, reused_.prefixes); });
+  }
+
   void append(Record record) {
     const RopeScaling rope = schedule_.scaling_for(record.column, record.length);
     record.rope_factor.reset();
@@ -123,6 +148,7 @@ class Runner {
   const Schedule& schedule_;
   MeasurementLog& log_;
   const Unit& unit_;
+  Reused& reused_;
   std::function<void(double done)> progress_;
 };
 
@@ -134,6 +160,7 @@ bool run_sweep(const Schedule& schedule, const Pace& pace, MeasurementLog& log,
   const std::vector<double> seconds = schedule.seconds_for(left, log.contents(), pace);
   const double total = std::max(std::accumulate(seconds.begin(), seconds.end(), 0.0), 1e-9);
   double before = 0;
+  Reused reused;
   for (size_t i = 0; i < left.size(); ++i) {
     const auto report = [&](double part) {
       const auto length = static_cast<double>(left[i].length);
@@ -142,7 +169,7 @@ bool run_sweep(const Schedule& schedule, const Pace& pace, MeasurementLog& log,
       if (progress) progress({left[i], i, left.size(), (before + part * seconds[i]) / total});
     };
     report(0);
-    if (!Runner(schedule, log, left[i], report).run()) return false;
+    if (!Runner(schedule, log, left[i], reused, report).run()) return false;
     before += seconds[i];
   }
   std::error_code ec;

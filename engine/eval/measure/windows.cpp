@@ -39,6 +39,11 @@ std::vector<Window> windows_of(const PerplexityOptions& options, int64_t ctx, co
       windows.push_back({0, end - bos, std::max(end - options.step - bos, first)});
     return windows;
   }
+  if (options.method == PerplexityMethod::kTail) {
+    for (int64_t end = holds; end <= n; end += holds)
+      windows.push_back({end - holds, end, end - options.step});
+    return windows;
+  }
   int64_t scored = first;  // scored so far
   for (int64_t begin = 0; sliding ? scored < n : begin + holds <= n;) {
     const int64_t end = std::min(begin + holds, n);
@@ -77,6 +82,9 @@ void check_windows(std::span<Session* const> sessions, const TokenSource& text,
     const std::string window = fmt::format("{} of {}", what, counted(ctx, "token"));
     const int64_t bos = std::ssize(options.bos);
     const int64_t least = std::max({kMinCtx, bos + 1, anchored ? options.step : 0});
+    if (options.method == PerplexityMethod::kTail && options.step >= ctx - before)
+      throw Error(fmt::format("{}: too short for a tail of {}; use at most {}", window,
+                              counted(options.step, "token"), ctx - before - 1));
     if (ctx < least) throw Error(fmt::format("{}: too short; use at least {}", window, least));
     check_memory(sessions, ctx, 1, window);
     const int64_t holds = ctx - bos, have = text.size();

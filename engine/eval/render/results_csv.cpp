@@ -50,7 +50,7 @@ class Csv {
   std::string text =
       "measure,scaling,position_method,stale,length,depth,from,to,value,error,count,factor,model,weights,"
       "dtype,cache_dtype,text,task,than,activations,window_method,stride,step,chat,seed,trials,low,high,"
-      "unit,settings\n";
+      "unit,settings,prefill\n";
 
   void add(const Difference& difference) {
     const auto& [kind, a, b, length, range, gap, count, shown] = difference;
@@ -99,7 +99,8 @@ class Csv {
                               row.low,
                               row.high,
                               Json(row.unit),
-                              Json(labels.settings)})
+                              Json(labels.settings),
+                              json_of(labels.prefill)})
       text += field(value) + ",";
     text.back() = '\n';
   }
