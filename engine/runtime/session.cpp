@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <list>
+#include <tuple>
 #include <utility>
 
 #include "engine/runtime/ranks.h"
@@ -13,8 +14,7 @@
 namespace lariat {
 namespace {
 
-// Logits are computed in slices of this many rows: 64 rows of a 128k vocabulary take 33 MB.
-constexpr int64_t kLogitRows = 64;
+constexpr int64_t kLogitRows = 64;  // per slice: 33 MB of a vocabulary of 128k
 
 std::vector<RopeScaling> stretched(std::vector<RopeScaling> ropes, const std::optional<RopeScaling>& first) {
   if (first) ropes.front() = *first;
@@ -175,12 +175,7 @@ void Session::update_frequencies(std::span<Sequence* const> sequences, std::span
   std::vector<RopeFrequencies> frequencies;
   std::vector<KeyPositions> positions;
   std::list<std::vector<double>> memory;  // of the positions
-  struct Stretched {
-    SequencePositions& of;
-    double stretch;
-    std::vector<double>& second_keys;
-  };
-  std::vector<Stretched> stretched;
+  std::vector<std::tuple<SequencePositions&, double, std::vector<double>&>> stretched;
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
     const bool may_move = sequence.rope_.depends_on_length() || restored;
@@ -201,8 +196,8 @@ void Session::update_frequencies(std::span<Sequence* const> sequences, std::span
     keys.second_from = {second(sequence.cache_.frequencies(), own.stretch()), own.second_keys(cached)};
     keys.second_to = {second(frequencies.back(), stretch)};
     if (stretch == own.stretch()) continue;
-    stretched.push_back({own, stretch, memory.emplace_back(own.second_keys_at(stretch, cached))});
-    keys.second_to.positions = stretched.back().second_keys;
+    stretched.emplace_back(own, stretch, memory.emplace_back(own.second_keys_at(stretch, cached)));
+    keys.second_to.positions = memory.back();
   }
   set_frequencies(pool_, caches, frequencies, rope().interleaved, !options_.stale_cache, positions);
   for (const auto& [of, stretch, second_keys] : stretched) of.set_stretch(stretch, std::move(second_keys));

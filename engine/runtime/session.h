@@ -78,7 +78,7 @@ class Session {
   // if the method needs second keys and the session has none.
   Sequence new_sequence(const SequenceOptions& own = {});
   // Copies the first `length` tokens, scaling, method and expected length. Pages are shared and copied on
-  // write. own.rope: another scaling, to which cached keys are re-rotated as by restore().
+  // write. own.rope: cached keys are re-rotated to another scaling, as restore() does.
   Sequence fork(const Sequence& other, int64_t length, const SequenceOptions& own = {});
   // Fills an empty sequence with a saved cache, whose pages are of pool(). Re-rotates the keys to the
   // sequence's frequencies: now if the scaling does not depend on the length, else with the next tokens.
@@ -114,8 +114,7 @@ class Session {
   // page, no new RoPE frequencies and no M-RoPE position.
   bool can_take_back(std::span<Sequence* const> sequences, int64_t n = 1) const;
 
-  // Callers report a non-finite loss or drawn token.
-  void report_not_finite();
+  void report_not_finite();  // callers: of a loss or drawn token
   // Passes every layer's results to `trace` (models/trace.h); empty: stops. forward then throws UsageError
   // for a position method with key ranges.
   void observe(TraceFn trace);

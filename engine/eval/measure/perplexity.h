@@ -17,9 +17,9 @@ namespace lariat {
 
 class LossJournal;
 
-// Contexts by their window's first text token, prefilled up to the tail's chunk under one scaling. Copies of
-// them continue under others (Session::fork): keys are those of the other scaling; values, and keys above
-// layer 0, are approximate.
+// Contexts by their window's first text token, prefilled under one scaling up to the tail's chunk. Copies
+// continue under others (Session::fork). Then layer 0's keys are exact; values and other layers' keys are
+// approximate, since they were computed under the first scaling.
 struct Prefixes {
   SequenceOptions own{};  // of the prefill
   int64_t ctx = 0;        // of the windows

@@ -77,8 +77,7 @@ void Schedule::set_reuse() {
     if (column.reused) {
       all.push_back(column);
     } else {
-      notes_.push_back(column.name() + " is prefilled by itself: its second keys are not those of " +
-                       options_.reuse);
+      notes_.push_back(column.name() + " is prefilled by itself, as position methods keep other keys");
     }
   }
   columns_ = all;
