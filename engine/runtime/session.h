@@ -6,7 +6,7 @@
 
 #include "engine/runtime/prefix_cache.h"
 #include "engine/runtime/step_builder.h"
-#include "models/model.h"
+#include "models/load/model.h"
 
 namespace lariat {
 
@@ -116,8 +116,8 @@ class Session {
 
   // Callers report a non-finite loss or drawn token.
   void report_not_finite();
-  // Passes every layer's results to `trace` (models/trace.h); empty: stops. forward then throws UsageError
-  // for a position method with key ranges.
+  // Passes every layer's results to `trace` (models/run/trace.h); empty: stops. forward then throws
+  // UsageError for a position method with key ranges.
   void observe(TraceFn trace);
   // Throws UsageError if the model is divided among processes.
   void refuse_ranks(const char* what) const;
