@@ -16,7 +16,9 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cuda/make_cuda_backend.h"
-#include "models/config.h"
+#include "models/load/config.h"
+#include "models/load/open_files.h"
+#include "models/positions/parse_position_method.h"
 
 namespace lariat {
 namespace {

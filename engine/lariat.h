@@ -12,7 +12,7 @@
 #include "engine/rope_options.h"
 #include "engine/runtime/ranks.h"
 #include "engine/runtime/session.h"
-#include "models/model.h"
+#include "models/load/model.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 

@@ -2,7 +2,7 @@
 
 #include "kernels/error.h"
 #include "models/io/json_fields.h"
-#include "models/rope_config.h"
+#include "models/spec/rope_config.h"
 
 namespace lariat {
 namespace {

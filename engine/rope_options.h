@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "models/rope.h"
+#include "models/spec/rope.h"
 
 namespace lariat {
 

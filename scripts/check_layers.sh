@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Includes point one way: kernels <- models <- engine <- engine/eval <- tools. Only kernels/cuda and tests use CUDA, only
-# kernels/communicator uses MPI, nothing outside tests/ includes tests/, only models/families/ handles model families.
-# scripts/test_checks.py tests every rule.
+# Includes point one way: kernels <- models <- engine <- engine/eval <- tools, and through the rooms of models. Only
+# kernels/cuda and tests use CUDA, only kernels/communicator uses MPI, nothing outside tests/ includes tests/, only
+# models/families/ handles model families. scripts/test_checks.py tests every rule.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
@@ -30,7 +30,15 @@ forbid models 'engine or tools' 'engine/|tools/|CLI/' 'nothing' -r models
 forbid models/io 'models or kernels' 'models/|kernels/' 'models/io/|kernels/(error|counted|integers)\.h' -r models/io
 # The tables of families and tokenizer classes are data.
 forbid models/text 'models, but for models/io, or kernels' 'models/|kernels/' \
-  'models/(io|text)/|models/families/(families\.def|tokenizers\.h)|kernels/(error|counted)\.h' -r models/text
+  'models/(io|text)/|models/families/(families\.def|tokenizers\.h|tokenizer_class\.h)|kernels/(error|counted)\.h' -r models/text
+# Rooms of models, each after the rooms that it may include: no include goes up, so no rooms form a ring.
+rooms=(io files spec positions families text quantization gguf load run)
+known=
+for room in "${rooms[@]}"; do
+  known+="${known:+|}$room"
+  forbid "models/$room" "models above it, whose rooms are, upwards: ${rooms[*]}" 'models/' "models/($known)/" -r "models/$room"
+done
+fail "$(find models -type f | { grep -vE "^models/($known)/[^/]+$" || [ $? -eq 1 ]; })" "a file of models must be in a room: ${rooms[*]}"
 forbid engine 'tools' 'tools/|CLI/' 'nothing' -r engine
 forbid 'engine, but for engine/eval,' 'engine/eval, which measures what engine runs' 'engine/eval/' 'nothing' \
   -r --exclude-dir=eval engine
@@ -50,5 +58,5 @@ family_lines() {  # files and options of grep
     { grep -E "^[^:]*:[^:]*:.*($names)" || [ $? -eq 1 ]; }
 }
 fail "$(family_lines -r --exclude-dir=families --exclude='gate*.cpp' kernels models engine tools)" \
-  "only models/families/ may decide by a model's family (rules of models/gate*.cpp may name one)"
+  "only models/families/ may decide by a model's family (rules of gate*.cpp may name one)"
 exit $failed

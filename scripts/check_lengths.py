@@ -12,7 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LIMIT, FUNCTION_LIMIT, SHOWN = 420, 70, 5
 SPINE_LIMIT = 3300
-SPINE = re.compile(r"kernels/(backend|step|weight)\.h|models/(spec\.h|layer\.h|(decoder|activations|rope)\.(h|cpp))|"
+SPINE = re.compile(r"kernels/(backend|step|weight)\.h|models/(spec/(spec\.h|rope\.(h|cpp))|"
+                   r"run/(layer\.h|(decoder|activations)\.(h|cpp)))|"
                    r"engine/(\w+/)*(kv_cache|sequence|session|session_\w+|step_builder|scheduler)\.(h|cpp)")
 OTHER = re.compile(r"(namespace|class|struct|union|enum|extern|using|typedef|public|private|protected|HWY_|TEST|INSTANTIATE)\b")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Mutation tests: applies small changes to a source file, one at a time, and lists the changes that no test detects.
 
-    scripts/mutate.py FILE...            the files of SUITES below, as models/rope.cpp
+    scripts/mutate.py FILE...            the files of SUITES below, as models/spec/rope.cpp
     scripts/mutate.py --sample N FILE    only N mutants per file, drawn with a printed seed (--seed S)
     scripts/mutate.py --again FILE...    only the survivors of the last run, for new tests
 
@@ -9,7 +9,7 @@ All mutants of a file are compiled at once, each with a switch; a run of a test 
 `LARIAT_MUTANT=17 build-mutate/build/models_test` runs mutant 17 by hand. A mutant is killed if a test suite of the file fails,
 crashes or hangs. Only suites that reach a mutant run it, the fastest first. Survivors are printed:
 
-    models/rope_yarn.cpp:26: low == high -> low != high (mutant 34): survives
+    models/spec/rope_yarn.cpp:26: low == high -> low != high (mutant 34): survives
 
 A row of tests/mutants.tsv explains a survivor that no test can detect: file, line, mutation and reason, separated by tabs. Where
 equal lines or one line have a mutation several times, " #2" follows that of the second. Fails if a survivor has no row, or a
@@ -47,18 +47,20 @@ LOGS = [("engine_test", "MeasurementLogs*:SweepColumns*:SweepTables*:*Report*:Re
         ("tools_test", "MeasuringErrors*"), ("tools_test", "MeasuringTest.ASweepIs*:MeasuringTest.Csv*:MeasuringTest.*Resume*")]
 # Test programs of each file, and the covering suites.
 SUITES = {
-    "models/rope.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],
-    "models/rope_yarn.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*")],
-    "models/safetensors.cpp": [("models_test", "Safetensors*:Formats*:Keys*:Specs*")],
+    "models/spec/rope.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*:*GoldenCheckpoint*:*DynamicCache*")],
+    "models/spec/rope_yarn.cpp": [("models_test", "Rope*:Specs*"), ("engine_test", "RopeLogits*")],
+    "models/files/safetensors.cpp": [("models_test", "Safetensors*:Formats*:Keys*:Specs*")],
     "models/quantization/gguf_blocks.cpp": [("models_test", "Gguf*"), ("engine_test", "*Gguf*")],
-    "models/decoder.cpp": RUNNING + [("engine_test", "*LongOther*:*Qwen*:*FormatLogits*:*Gguf*:Alibi*")],
+    "models/run/decoder.cpp": RUNNING + [("engine_test", "*LongOther*:*Qwen*:*FormatLogits*:*Gguf*:Alibi*")],
     "kernels/cpu/rerotate_keys.cpp": [("kernels_test", "*Rerotat*:*RotationsCompose*"), ("engine_test", "Placed*:Latent*:Saturat*:OwnScaling*")],
     "engine/runtime/kv_cache.cpp": [("engine_test", "KvCaches*:KvPools*:SchedulerTest*")] + RUNNING,
     "engine/runtime/session.cpp": RUNNING + [("engine_test", "Alibi*")],
     "engine/runtime/sequence.cpp": RUNNING,
     "engine/runtime/step_builder.cpp": RUNNING,
+    "models/spec/position_method.cpp": METHODS,
     **{f"models/positions/{name}.cpp": METHODS
-       for name in ("dca", "jet_long", "jet_long_freq", "lm_infinite", "position_method", "rerope", "self_extend", "sinks", "string")},
+       for name in ("dca", "jet_long", "jet_long_freq", "lm_infinite", "parse_position_method", "rerope", "self_extend", "sinks",
+                    "string")},
     "engine/eval/verdict.cpp": [("engine_test", "Verdict*:*Sweep*:*Report*")],
     "engine/eval/difference.cpp": [("engine_test", "Verdict*:*Sweep*:*Report*:ResultsCsv*")],
     "engine/eval/sequential.cpp": [("engine_test", "Sequential*")],

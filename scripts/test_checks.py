@@ -88,22 +88,34 @@ def check_layers(copy):
     copy_of(copy, "kernels", "models", "engine", "tools", "examples", "scripts", "tests")
     runs, cuda, cli = "engine, but for engine/eval,", "what is not in kernels/cuda", "#include <CLI/CLI.hpp>\n"
     files = [
-        ("any file", "kernels/cpu/gemm.cpp", include("../models/spec.h")),
+        ("any file", "kernels/cpu/gemm.cpp", include("../models/spec/spec.h")),
         ("any file", "models/io/json_file.cpp", include("kernels/../engine/session.h")),
         ("any file", "engine/runtime/session.cpp", include("chat.h")),
-        ("kernels", "kernels/step.h", include("models/spec.h")),
+        ("kernels", "kernels/step.h", include("models/spec/spec.h")),
         ("kernels", "kernels/cpu/gemm.cpp", "#include <nlohmann/json.hpp>\n"),
         ("kernels", "kernels/cuda/linear.cu", include("engine/runtime/session.h")),
         ("kernels", "kernels/reference/new.h", include("tools/options.h")),
         ("kernels", "kernels/cuda/ptx.cuh", "#  include <CLI/CLI.hpp>\n"),
-        ("models", "models/decoder.cpp", include("engine/runtime/session.h")),
+        ("models", "models/run/decoder.cpp", include("engine/runtime/session.h")),
         ("models", "models/families/llama.cpp", include("tools/options.h")),
         ("models", "models/text/regex.h", cli),
         ("models/io", "models/io/mapped_file.cpp", include("models/text/unicode.h")),
-        ("models/io", "models/io/text_file.h", include("models/spec.h")),
+        ("models/io", "models/io/text_file.h", include("models/spec/spec.h")),
         ("models/io", "models/io/json_file.cpp", include("kernels/backend.h")),
-        ("models/text", "models/text/tokenizer.cpp", include("models/spec.h")),
+        ("models/text", "models/text/tokenizer.cpp", include("models/spec/spec.h")),
         ("models/text", "models/text/bpe.h", include("kernels/backend.h")),
+        ("models/io", "models/io/mapped_file.h", include("models/files/tensors.h")),
+        ("models/files", "models/files/tensors.h", include("models/load/weights.h")),
+        ("models/spec", "models/spec/rope_config.cpp", include("models/families/family.h")),
+        ("models/spec", "models/spec/spec.h", include("models/positions/position_row.h")),
+        ("models/positions", "models/positions/dca.cpp", include("models/run/layer.h")),
+        ("models/families", "models/families/family.cpp", include("models/quantization/quantization.h")),
+        ("models/text", "models/text/unicode.h", include("models/gguf/gguf.h")),
+        ("models/quantization", "models/quantization/fp8.cpp", include("models/gguf/gguf_file.h")),
+        ("models/gguf", "models/gguf/gguf.h", include("models/load/open_files.h")),
+        ("models/load", "models/load/weights.h", "#  include <models/run/decoder.h>\n"),
+        ("models/load", "models/load/config.cpp", include("models/new/new.h")),
+        ("models/run", "models/run/decoder.h", include("models/new.h")),
         ("engine", "engine/eval/measure/sweep.cpp", include("tools/options.h")),
         ("engine", "engine/text/chat.h", cli),
         (runs, "engine/runtime/session.cpp", include("engine/eval/measure/sweep.h")),
@@ -111,7 +123,7 @@ def check_layers(copy):
         *(("what is not a test", f"{layer}/new.cpp", include("tests/test_util.h"))
           for layer in ("kernels/cuda", "models", "engine", "tools", "examples")),
         (cuda, "kernels/cpu/gemm.cpp", "#include <cuda_runtime.h>\n"),
-        (cuda, "models/model.cpp", "#include <cuda.h>\n"),
+        (cuda, "models/load/model.cpp", "#include <cuda.h>\n"),
         (cuda, "engine/runtime/session.cpp", "#include <cublas_v2.h>\n"),
         (cuda, "tools/main.cpp", include("kernels/cuda/ptx.cuh")),
         (cuda, "engine/lariat.cpp", include("kernels/cuda/cuda_backend.h")),
@@ -120,7 +132,7 @@ def check_layers(copy):
     ]  # fmt: skip
     rows = [(name, line, name, f"check_layers: {whose} must not include") for whose, name, line in files]
     for name, line in (
-        ("models/decoder.cpp", "bool gemma(const Family& f) { return f.is(kGemma2); }\n"),
+        ("models/run/decoder.cpp", "bool gemma(const Family& f) { return f.is(kGemma2); }\n"),
         ("kernels/cpu/gemm.cpp", 'const bool is_phi = name == "Phi3ForCausalLM";\n'),
         ("models/io/json_file.cpp", 'const char* kKind = "gpt_neox";  // read by /engine\n'),
         ("engine/eval/measure/sweep.cpp", 'if (spec.model_type == "qwen2") return;\n'),
@@ -129,6 +141,8 @@ def check_layers(copy):
         ("models/text/tokenizer.cpp", 'if (model_of(file) == "llama" || type == "gemma2") return;\n'),
     ):
         rows.append((name, line, name, "check_layers: only models/families/ may decide"))
+    for name in ("models/new.h", "models/new/new.cpp", "models/load/new/new.h"):
+        rows.append((name, "#pragma once\n", name, "check_layers: a file of models must be in a room"))
     for path in ('"/docs/models.md"', 'kSource / "docs" / "page.md"'):
         rows.append(("tests/models/new.h", f"std::ifstream in({path});\n", "tests/models/new.h", "check_layers: tests must not read docs/"))
     # Allowed: comments that name a family, and scalings that share its name.
@@ -151,8 +165,8 @@ def check_lengths(copy):
                        ("d.cuh", "class C {\n" + function(70, indent="  ") + "};\n")):  # fmt: skip
         write(copy / "folder" / name, text)
     left = int(re.search(r"^SPINE_LIMIT = (\d+)", (copy / "scripts/check_lengths.py").read_text(), re.M)[1])
-    for name in ("kernels/step.h", "models/rope.cpp", "models/decoder.h", "models/layer.h", "engine/runtime/kv_cache.cpp",
-                 "engine/runtime/scheduler.h", "engine/runtime/session.h", "engine/runtime/session_x.cpp", "models/spec.h"):
+    for name in ("kernels/step.h", "models/spec/rope.cpp", "models/run/decoder.h", "models/run/layer.h", "engine/runtime/kv_cache.cpp",
+                 "engine/runtime/scheduler.h", "engine/runtime/session.h", "engine/runtime/session_x.cpp", "models/spec/spec.h"):
         write(copy / name, file(min(400, left)))
         left -= min(400, left)
     track(copy)

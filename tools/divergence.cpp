@@ -14,7 +14,7 @@
 #include "engine/eval/measure/windows.h"
 #include "engine/eval/render/tables.h"
 #include "kernels/counted.h"
-#include "models/positions/position_method.h"
+#include "models/positions/parse_position_method.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
 #include "tools/perplexity.h"

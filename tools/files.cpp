@@ -4,7 +4,7 @@
 
 #include "models/io/atomic_file.h"
 #include "models/io/json_fields.h"
-#include "models/model_files.h"
+#include "models/load/open_files.h"
 #include "tools/files.h"
 #include "tools/help.h"
 #include "tools/output.h"

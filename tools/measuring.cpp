@@ -10,7 +10,7 @@
 #include "kernels/counted.h"
 #include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
-#include "models/positions/position_method.h"
+#include "models/positions/parse_position_method.h"
 #include "models/text/unicode.h"
 #include "tools/help.h"
 

@@ -11,6 +11,7 @@
 #include "kernels/search_quant.h"
 #include "models/io/json_fields.h"
 #include "models/io/text_file.h"
+#include "models/positions/parse_position_method.h"
 #include "models/text/unicode.h"
 #include "tools/help.h"
 #include "tools/ranks.h"

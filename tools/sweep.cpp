@@ -13,7 +13,7 @@
 #include "models/io/atomic_file.h"
 #include "models/io/json_file.h"
 #include "models/io/text_file.h"
-#include "models/positions/position_method.h"
+#include "models/spec/position_method.h"
 #include "tools/commands.h"
 #include "tools/help.h"
 #include "tools/measuring.h"

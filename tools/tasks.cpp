@@ -10,7 +10,7 @@
 #include "models/io/atomic_file.h"
 #include "models/io/json_file.h"
 #include "models/io/text_file.h"
-#include "models/model_files.h"
+#include "models/load/open_files.h"
 #include "models/text/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/files.h"

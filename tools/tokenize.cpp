@@ -3,8 +3,9 @@
 #include <iostream>
 
 #include "engine/eval/measure/token_source.h"
+#include "models/files/model_files.h"
 #include "models/io/text_file.h"
-#include "models/model_files.h"
+#include "models/load/open_files.h"
 #include "models/text/chat_template.h"
 #include "models/text/unicode.h"
 #include "tools/commands.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "models/model.h"
+#include "models/load/model.h"
 
 // 64-bit checksums and fingerprints detect damage and mistakes, not deliberate collisions.
 namespace lariat {

@@ -14,7 +14,7 @@
 #include "kernels/error.h"
 #include "kernels/step.h"
 #include "models/io/json_fields.h"
-#include "models/rope.h"
+#include "models/spec/rope.h"
 
 namespace lariat {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "models/rope.h"
-#include "models/safetensors.h"
+#include "models/files/safetensors.h"
+#include "models/spec/rope.h"
 
 // docs/saved-contexts.md describes the file.
 namespace lariat {

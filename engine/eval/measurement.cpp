@@ -7,8 +7,8 @@
 #include "engine/contexts/fingerprint.h"
 #include "engine/rope_options.h"
 #include "kernels/error.h"
-#include "models/positions/position_method.h"
-#include "models/rope.h"
+#include "models/positions/parse_position_method.h"
+#include "models/spec/rope.h"
 
 namespace lariat {
 namespace {

@@ -9,7 +9,7 @@
 #include "engine/runtime/page_ids.h"
 #include "kernels/backend.h"
 #include "kernels/error.h"
-#include "models/spec.h"
+#include "models/spec/spec.h"
 
 namespace lariat {
 

@@ -5,12 +5,12 @@
 
 #include "engine/runtime/kv_cache.h"
 #include "kernels/communicator.h"
-#include "models/decoder.h"
-#include "models/model.h"
+#include "models/load/model.h"
+#include "models/run/decoder.h"
 
-// A model divided among several processes (models/split.h). Rank 0 runs the whole program; other ranks only
-// repeat its calls to the decoder and its changes of cached keys, each with its own part of the model and its
-// own pages.
+// A model divided among several processes (models/load/split.h). Rank 0 runs the whole program; other ranks
+// only repeat its calls to the decoder and its changes of cached keys, each with its own part of the model
+// and its own pages.
 namespace lariat {
 
 class Sequence;

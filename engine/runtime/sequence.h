@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/runtime/kv_cache.h"
-#include "models/positions/position_method.h"
+#include "models/spec/position_method.h"
 
 namespace lariat {
 

@@ -6,7 +6,7 @@
 
 #include "engine/runtime/prefix_cache.h"
 #include "engine/runtime/step_builder.h"
-#include "models/model.h"
+#include "models/load/model.h"
 
 namespace lariat {
 
@@ -115,7 +115,7 @@ class Session {
   bool can_take_back(std::span<Sequence* const> sequences, int64_t n = 1) const;
 
   void report_not_finite();  // callers: of a loss or drawn token
-  // Passes every layer's results to `trace` (models/trace.h); empty: stops. forward then throws UsageError
+  // Passes every layer's results to `trace` (models/run/trace.h); empty: stops. forward then throws UsageError
   // for a position method with key ranges.
   void observe(TraceFn trace);
   // Throws UsageError if the model is divided among processes.

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "engine/runtime/sequence.h"
-#include "models/decoder.h"
+#include "models/run/decoder.h"
 
 namespace lariat {
 

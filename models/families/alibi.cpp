@@ -1,5 +1,5 @@
 #include "models/families/family.h"
-#include "models/gate.h"
+#include "models/spec/gate.h"
 
 // Families with ALiBi, LayerNorms and an ungated feed-forward: BLOOM and MPT (transformers 5.24).
 namespace lariat {

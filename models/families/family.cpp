@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "kernels/counted.h"
-#include "models/quantization/quantization.h"
-#include "models/rope_config.h"
+#include "models/spec/gate.h"
+#include "models/spec/rope_config.h"
 
 namespace lariat {
 namespace {
@@ -119,17 +119,7 @@ void read_tokens(const JsonFields& config, const Defaults& d, ModelSpec& spec) {
 
 std::span<const Family> families() { return kFamilies; }
 
-std::optional<Activation> find_activation(std::string_view name) {
-  if (name == "silu" || name == "swish") return Activation::kSilu;
-  for (const char* tanh : {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"}) {
-    if (name == tanh) return Activation::kGeluTanh;
-  }
-  if (name == "gelu") return Activation::kGelu;
-  return std::nullopt;
-}
-
 ModelSpec read_decoder(const JsonFields& config, const Defaults& d) {
-  check_quantization(config);
   ModelSpec spec;
   spec.vocab_size = read_size(config, d.keys.vocab_size, kMaxVocab, d.vocab_size);
   spec.hidden_size = read_size(config, d.keys.hidden_size, kMaxHidden, d.hidden_size);

@@ -3,8 +3,9 @@
 #include <string_view>
 
 #include "models/io/json_fields.h"
-#include "models/rope_config.h"
-#include "models/spec.h"
+#include "models/spec/gate.h"
+#include "models/spec/rope_config.h"
+#include "models/spec/spec.h"
 
 // Supported families, one per file of this folder.
 namespace lariat {
@@ -88,8 +89,6 @@ struct Defaults {
   const char* activation = "silu";
   bool has_rope = true;  // false: no RoPE keys
 };
-
-std::optional<Activation> find_activation(std::string_view name);
 
 // Reads the keys of all Llama-like decoders. Layers are equal, without biases, head norms and windows.
 // Refuses settings that no family supports.

@@ -2,7 +2,7 @@
 #include <numbers>
 
 #include "models/families/family.h"
-#include "models/rope_config.h"
+#include "models/spec/rope_config.h"
 
 // MiniMind: MiniMindConfig of model/model_minimind.py.
 namespace lariat {

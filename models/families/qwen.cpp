@@ -4,7 +4,8 @@
 #include <string_view>
 
 #include "models/families/family.h"
-#include "models/gate.h"
+#include "models/positions/parse_position_method.h"
+#include "models/spec/gate.h"
 
 // Qwen 2, 2.5, 3 and the text part of 2-VL to 3-VL (transformers 5.23).
 namespace lariat {

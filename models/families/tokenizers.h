@@ -1,5 +1,5 @@
 #pragma once
-#include "models/text/tokenizer_settings.h"
+#include "models/families/tokenizer_class.h"
 
 // Tokenizer classes: defaults of __init__ in transformers 5.24 (models/*/tokenization_*.py), and custom code.
 namespace lariat::tok {

@@ -1,7 +1,7 @@
 #pragma once
 #include <filesystem>
 
-#include "models/model_files.h"
+#include "models/files/model_files.h"
 
 namespace lariat {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/tensors.h"
+#include "models/files/tensors.h"
 
 // GGUF: ggml-org/ggml, docs/gguf.md.
 namespace lariat {

@@ -5,7 +5,7 @@
 
 #include "kernels/error.h"
 #include "models/positions/position_row.h"
-#include "models/rope_yarn.h"
+#include "models/spec/rope_yarn.h"
 
 namespace lariat {
 namespace {

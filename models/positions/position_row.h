@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/positions/position_method.h"
+#include "models/spec/position_method.h"
 
 namespace lariat {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "models/tensors.h"
+#include "models/files/tensors.h"
 
 namespace lariat {
 

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "models/files/tensors.h"
 #include "models/io/json_fields.h"
 #include "models/io/model_texts.h"
-#include "models/tensors.h"
 
 namespace lariat {
 

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "models/files/tensors.h"
 #include "models/io/json_fields.h"
-#include "models/tensors.h"
 
 namespace lariat {
 

@@ -177,11 +177,6 @@ std::string vocabulary_name(const ModelTexts& texts, const TokenizerSettings& se
   return texts.has("tokenizer.model") ? "tokenizer.model" : "";
 }
 
-bool has_version(const JsonFields& config, const TokenizerClass& known) {
-  return config.string("transformers_version").value_or("") == known.version ||
-         config.string("_name_or_path").value_or("").find(known.path) != std::string::npos;
-}
-
 const TokenizerClass* find_class(const ModelTexts& texts, std::string_view declared) {
   if (declared.ends_with("Fast")) declared.remove_suffix(4);
   const auto is_it = [&](const TokenizerClass& known) {

@@ -16,7 +16,7 @@
 #include "engine/stopwatch.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/error.h"
-#include "models/config.h"
+#include "models/load/config.h"
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include <array>
 #include <deque>
 
-#include "models/model_files.h"
-#include "models/positions/position_method.h"
+#include "models/load/open_files.h"
+#include "models/positions/parse_position_method.h"
 #include "models/text/tokenizer.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/engine/batch_cases.h"

@@ -3,6 +3,7 @@
 #include <deque>
 #include <optional>
 
+#include "models/positions/parse_position_method.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/engine/generations.h"
 #include "tests/engine/saved_context_util.h"

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "kernels/reference/reference_backend.h"
+#include "models/positions/parse_position_method.h"
 #include "tests/engine/batch_cases.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/engine/saved_context_util.h"

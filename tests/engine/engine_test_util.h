@@ -13,9 +13,9 @@
 #include "engine/runtime/session.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/error.h"
-#include "models/config.h"
-#include "models/model.h"
-#include "models/safetensors.h"
+#include "models/files/safetensors.h"
+#include "models/load/config.h"
+#include "models/load/model.h"
 #include "tests/engine/golden_checkpoints.h"
 #include "tests/test_util.h"
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/positions/parse_position_method.h"
 #include "tests/engine/position_cases.h"
 
 namespace lariat::test {

@@ -1,5 +1,6 @@
 // Published quantized formats vs the same weights as floats (tools/lab/golden/forms.py).
 #include "kernels/reference/reference_backend.h"
+#include "models/load/open_files.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {

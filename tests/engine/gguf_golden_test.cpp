@@ -1,7 +1,7 @@
 // GGUF files by llama.cpp's converter (tools/lab/golden/gguf_files.py).
 #include <nlohmann/json.hpp>
 
-#include "models/model_files.h"
+#include "models/load/open_files.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {

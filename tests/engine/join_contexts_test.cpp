@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "models/positions/parse_position_method.h"
 #include "tests/engine/saved_context_util.h"
 
 namespace lariat::test {

@@ -1,7 +1,7 @@
 #include <deque>
 
 #include "engine/contexts/join_contexts.h"
-#include "models/positions/position_method.h"
+#include "models/positions/parse_position_method.h"
 #include "tests/engine/saved_context_util.h"
 
 namespace lariat::test {

@@ -2,6 +2,7 @@
 
 #include "engine/rope_options.h"
 #include "kernels/reference/reference_backend.h"
+#include "models/positions/parse_position_method.h"
 #include "tests/engine/losses_by_hand.h"
 
 namespace lariat::test {

@@ -1,5 +1,5 @@
 // Position methods vs RelativeOracle with the full matrix of distances.
-#include "models/positions/position_method.h"
+#include "models/spec/position_method.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,8 @@
 #include <cmath>
 
 #include "engine/contexts/saved_context.h"
-#include "models/rope_config.h"
+#include "models/positions/parse_position_method.h"
+#include "models/spec/rope_config.h"
 #include "tests/engine/position_cases.h"
 
 namespace lariat::test {

@@ -2,7 +2,7 @@
 #include <functional>
 #include <optional>
 
-#include "models/positions/position_method.h"
+#include "models/spec/position_method.h"
 #include "tests/engine/saved_context_util.h"
 
 // Float64 forward pass of a plain Llama without a cache: rotates each query by its distance to the key.

@@ -1,7 +1,8 @@
 // Scalings below, at and beyond the original length vs one-shot transformers (golden/rope/logits.json).
 #include "engine/rope_options.h"
-#include "models/config.h"
 #include "models/io/json_file.h"
+#include "models/load/config.h"
+#include "models/positions/parse_position_method.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {

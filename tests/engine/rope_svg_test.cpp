@@ -10,7 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "models/rope_config.h"
+#include "models/positions/parse_position_method.h"
+#include "models/spec/rope_config.h"
 #include "tests/test_util.h"
 
 namespace lariat::test {

@@ -1,6 +1,6 @@
 // Keys that exceed f16: one warning with a remedy.
 #include "engine/lariat.h"
-#include "models/safetensors.h"
+#include "models/files/safetensors.h"
 #include "tests/engine/engine_test_util.h"
 
 namespace lariat::test {

@@ -10,6 +10,8 @@
 #include "engine/contexts/fingerprint.h"
 #include "engine/contexts/saved_context_file.h"
 #include "models/io/mapped_file.h"
+#include "models/load/open_files.h"
+#include "models/positions/parse_position_method.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/engine/saved_context_util.h"
 #include "tests/models/gguf_builder.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "models/positions/position_method.h"
+#include "models/positions/parse_position_method.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/engine/saved_context_util.h"
 

@@ -2,6 +2,7 @@
 
 #include "kernels/error.h"
 #include "models/io/json_file.h"
+#include "models/positions/parse_position_method.h"
 #include "models/text/tokenizer.h"
 #include "tests/engine/forwarding_backend.h"
 #include "tests/engine/generations.h"

@@ -9,6 +9,7 @@
 #include "engine/eval/render/results_csv.h"
 #include "engine/eval/render/sweep_svg.h"
 #include "engine/eval/verdict.h"
+#include "models/positions/parse_position_method.h"
 #include "tests/engine/sweep_fixture.h"
 
 namespace lariat::test {

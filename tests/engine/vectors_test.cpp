@@ -4,7 +4,8 @@
 #include <set>
 
 #include "models/io/json_file.h"
-#include "models/rope_config.h"
+#include "models/positions/parse_position_method.h"
+#include "models/spec/rope_config.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/engine/position_cases.h"
 

@@ -1,10 +1,10 @@
 // config.json -> ModelSpec -> RopeScaling -> inv_freq.
-#include "models/config.h"
+#include "models/load/config.h"
 
 #include <cmath>
 
-#include "models/rope.h"
-#include "models/weights.h"
+#include "models/load/weights.h"
+#include "models/spec/rope.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "models/files/safetensors.h"
 #include "models/io/json_file.h"
-#include "models/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

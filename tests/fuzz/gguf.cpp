@@ -3,9 +3,9 @@
 
 #include <span>
 
-#include "models/config.h"
 #include "models/gguf/gguf_file.h"
 #include "models/gguf/gguf_model.h"
+#include "models/load/config.h"
 #include "models/quantization/gguf_blocks.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
 // A .safetensors header, and model.safetensors.index.json.
-#include "models/safetensors.h"
+#include "models/files/safetensors.h"
 
 #include "tests/fuzz/fuzz.h"
 

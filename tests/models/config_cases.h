@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "kernels/error.h"
-#include "models/config.h"
 #include "models/io/json_file.h"
+#include "models/load/config.h"
 #include "models/text/unicode.h"
 #include "tests/test_util.h"
 

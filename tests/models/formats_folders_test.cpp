@@ -1,8 +1,8 @@
 // Settings in config.json or a separate file, and non-finite scales.
 #include <fmt/format.h>
 
+#include "models/load/weights.h"
 #include "models/quantization/quantized.h"
-#include "models/weights.h"
 #include "tests/models/formats_util.h"
 
 namespace lariat::test {

@@ -1,5 +1,5 @@
 // Published quantized weight formats (tools/lab/golden/forms.py).
-#include "models/model.h"
+#include "models/load/model.h"
 #include "tests/models/formats_util.h"
 
 namespace lariat::test {

@@ -6,8 +6,8 @@
 
 #include "kernels/convert.h"
 #include "kernels/quant.h"
+#include "models/files/safetensors.h"
 #include "models/quantization/quantization.h"
-#include "models/safetensors.h"
 #include "tests/models/tokenizer_test_util.h"
 
 namespace lariat::test {

@@ -1,11 +1,11 @@
 // Any change of a tiny checkpoint's tensors, or of listed keys, gives transformers 5.23's result, an error or
 // a warning.
-#include "models/gate.h"
+#include "models/spec/gate.h"
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/quant.h"
-#include "models/model.h"
-#include "models/safetensors.h"
+#include "models/files/safetensors.h"
+#include "models/load/model.h"
 #include "tests/models/config_cases.h"
 #include "tests/models/tokenizer_test_util.h"
 

@@ -1,4 +1,4 @@
-#include "models/generation_config.h"
+#include "models/load/generation_config.h"
 
 #include "tests/models/config_cases.h"
 #include "tests/models/tokenizer_test_util.h"

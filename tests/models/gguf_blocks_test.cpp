@@ -5,7 +5,7 @@
 #include <map>
 
 #include "kernels/quant.h"
-#include "models/safetensors.h"
+#include "models/files/safetensors.h"
 #include "tests/test_util.h"
 
 namespace lariat::test {

@@ -3,9 +3,9 @@
 #include <functional>
 #include <map>
 
-#include "models/config.h"
 #include "models/gguf/gguf_file.h"
-#include "models/model_files.h"
+#include "models/load/config.h"
+#include "models/load/open_files.h"
 #include "tests/models/gguf_builder.h"
 #include "tests/models/tokenizer_test_util.h"
 

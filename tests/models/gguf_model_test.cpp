@@ -7,9 +7,9 @@
 #include <map>
 #include <numbers>
 
-#include "models/config.h"
+#include "models/load/config.h"
+#include "models/load/weights.h"
 #include "models/quantization/gguf_blocks.h"
-#include "models/weights.h"
 #include "tests/models/gguf_builder.h"
 #include "tests/test_util.h"
 

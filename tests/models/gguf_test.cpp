@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "models/gguf/gguf_file.h"
+#include "models/load/open_files.h"
 #include "tests/models/gguf_builder.h"
 #include "tests/models/tokenizer_test_util.h"
 

@@ -7,8 +7,8 @@
 
 #include "models/io/json_fields.h"
 #include "models/io/json_file.h"
-#include "models/rope.h"
-#include "models/rope_config.h"
+#include "models/spec/rope.h"
+#include "models/spec/rope_config.h"
 #include "tests/source_dir.h"
 
 namespace lariat {

@@ -1,5 +1,5 @@
 // rope_golden_test.cpp compares the formulas with transformers.
-#include "models/rope.h"
+#include "models/spec/rope.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ids and texts of HF tokenizers and SentencePiece (tests/golden/README.md).
-#include "models/model_files.h"
+#include "models/load/open_files.h"
 #include "models/text/chat_template.h"
 #include "tests/models/tokenizer_test_util.h"
 

@@ -15,8 +15,8 @@
 #include "engine/runtime/scheduler.h"
 #include "engine/stopwatch.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "models/config.h"
-#include "models/model.h"
+#include "models/load/config.h"
+#include "models/load/model.h"
 
 namespace lariat {
 namespace {

@@ -1,6 +1,6 @@
 #include "engine/stopwatch.h"
-#include "models/config.h"
-#include "models/weights.h"
+#include "models/load/config.h"
+#include "models/load/weights.h"
 #include "tests/tools/program.h"
 
 namespace lariat::test {

@@ -1,6 +1,6 @@
 #include "kernels/search_quant.h"
-#include "models/config.h"
-#include "models/weights.h"
+#include "models/load/config.h"
+#include "models/load/weights.h"
 #include "tests/engine/engine_test_util.h"
 #include "tests/tools/program.h"
 

@@ -1,4 +1,4 @@
-#include "models/config.h"
+#include "models/load/config.h"
 #include "tests/tools/program.h"
 
 namespace lariat::test {

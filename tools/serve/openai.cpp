@@ -11,6 +11,7 @@
 #include "engine/runtime/logprobs.h"
 #include "kernels/counted.h"
 #include "models/io/json_file.h"
+#include "models/positions/parse_position_method.h"
 #include "models/text/unicode.h"
 #include "tools/output.h"
 

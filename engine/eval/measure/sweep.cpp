@@ -15,6 +15,7 @@
 #include "engine/stopwatch.h"
 #include "kernels/counted.h"
 #include "kernels/error.h"
+#include "models/positions/parse_position_method.h"
 #include "models/text/unicode.h"
 
 namespace lariat {

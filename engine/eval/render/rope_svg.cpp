@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "engine/eval/render/chart.h"
-#include "models/rope_config.h"
+#include "models/spec/rope_config.h"
 
 namespace lariat {
 namespace {

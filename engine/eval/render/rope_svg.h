@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "engine/eval/render/chart.h"
-#include "models/positions/position_method.h"
-#include "models/rope.h"
+#include "models/spec/position_method.h"
+#include "models/spec/rope.h"
 
 namespace lariat {
 

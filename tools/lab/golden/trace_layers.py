@@ -1,6 +1,6 @@
 """Per-layer results of transformers: the tensors of checkpoints/NAME/trace.safetensors.
 
-Float32 [tokens, width] tensors with the names of `lariat logits --trace` (models/trace.h). Latent attention (DeepSeek) is
+Float32 [tokens, width] tensors with the names of `lariat logits --trace` (models/run/trace.h). Latent attention (DeepSeek) is
 skipped: not every implementation forms its q, k and v.
 """
 

@@ -1,0 +1,78 @@
+#include <algorithm>
+
+#include "models/load/tensor_names.h"
+#include "models/load/weight_source.h"
+
+namespace lariat {
+namespace {
+
+bool is_contiguous(const Parameter& parameter) {
+  const RowRange& part = parameter.part;
+  return part.of == 0 || part.run == (is_vector(parameter.role) ? parameter.cols : parameter.rows);
+}
+
+// Maps a parameter's row (vector: element) to the tensor's.
+auto index_in(const RowRange& part) {
+  return
+      [part](int64_t r) { return part.of == 0 ? r : part.first + r / part.run * part.stride + r % part.run; };
+}
+
+class CheckpointWeights : public WeightLoader {
+ public:
+  CheckpointWeights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
+                    std::optional<WeightFormat> requested)
+      : WeightLoader(spec, backend, requested), spec_(spec), checkpoint_(checkpoint) {}
+
+ private:
+  const StoredTensor& tensor(const Parameter& parameter) const {
+    return checkpoint_.get(parameter.name, stored_shape(parameter));
+  }
+  // Uses the file's memory if it holds identical floats.
+  HostWeight host(const Parameter& parameter, bool once) override {
+    const StoredTensor& from = tensor(parameter);
+    const Matrix in_place = is_contiguous(parameter) ? from.rows().m : Matrix();
+    if (is_vector(parameter.role)) {
+      const float plus = parameter.role == Role::kNorm && spec_.norm_plus_one ? 1.0F : 0.0F;
+      if (in_place && plus == 0) return in_place.column_range(parameter.part.first, parameter.cols);
+      return elements_of(from, parameter.cols, index_in(parameter.part), plus);
+    }
+    if (in_place) return in_place.row_range(parameter.part.first, parameter.rows);
+    HostWeight rows = rows_of(from, parameter.rows, index_in(parameter.part));
+    if (once && is_contiguous(parameter)) release_while_reading(parameter, from, rows);
+    return rows;
+  }
+  // Each thread reads its share in order, once: a large tensor is never in memory twice.
+  void release_while_reading(const Parameter& parameter, const StoredTensor& from, HostWeight& rows) const {
+    const auto row_bytes = static_cast<int64_t>(from.bytes) / rows_in(parameter);
+    const int64_t run = std::max<int64_t>(1, (int64_t{1} << 20) / (row_bytes + 1));
+    rows.read_row = [=, this, &from, first = parameter.part.first, read = std::move(rows.read_row)](
+                        int64_t row, const CodeRow& to) {
+      read(row, to);
+      const int64_t end = first + row + 1;
+      if ((row + 1) % run == 0)
+        checkpoint_.release_pages(from, static_cast<size_t>((end - run) * row_bytes),
+                                  static_cast<size_t>(end * row_bytes));
+    };
+  }
+  static int64_t rows_in(const Parameter& parameter) { return std::max(parameter.rows, parameter.part.of); }
+  void release_pages(const Parameter& parameter) override {
+    const StoredTensor& from = tensor(parameter);
+    if (!parameter.stacked) return checkpoint_.release_pages(from);
+    const size_t row_bytes = from.bytes / static_cast<size_t>(rows_in(parameter)),
+                 first = static_cast<size_t>(parameter.part.first) * row_bytes;
+    checkpoint_.release_pages(from, first, first + static_cast<size_t>(parameter.rows) * row_bytes);
+  }
+
+  const ModelSpec& spec_;
+  const Tensors& checkpoint_;
+};
+
+}  // namespace
+
+Weights load_weights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
+                     std::optional<WeightFormat> requested, const Split& split) {
+  CheckpointWeights source(spec, checkpoint, backend, requested);
+  return source.finish(read_weights(spec, &checkpoint, source, requested, split));
+}
+
+}  // namespace lariat
