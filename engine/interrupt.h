@@ -1,10 +1,13 @@
 #pragma once
 #include <atomic>
+#include <exception>
 
 namespace lariat {
 
 // Thrown by a long computation after Ctrl-C; finished results are kept. Not an Error.
-struct Interrupted {};
+struct Interrupted : std::exception {
+  const char* what() const noexcept override { return "interrupted"; }
+};
 
 inline void stop_if(const std::atomic<bool>* interrupted) {
   if (interrupted != nullptr && interrupted->load()) throw Interrupted();

@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cuda/make_cuda_backend.h"
+#include "models/io/json_fields.h"
 #include "models/load/config.h"
 #include "models/load/open_files.h"
 #include "models/positions/parse_position_method.h"
@@ -111,7 +112,33 @@ void check_equal_models(Communicator& ranks, const Model& model, const std::file
       differs ? path.string() + ": differs from rank 0's; copy the same model to every machine" : "");
 }
 
+// Keys are re-rotated repeatedly: 8 bits are too few.
+std::optional<DType> parse_side(std::string_view text, std::string_view word, bool values) {
+  if (word == "auto") return std::nullopt;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8}) {
+    if (word == name_of(dtype) && (values || dtype != DType::kQ8)) return dtype;
+  }
+  throw UsageError(fmt::format(
+      "'{}' is not a cache dtype; use auto, f32, f16 or bf16 for both or for each, as in k=f16,v=q8 "
+      "(q8 for values only: keys are rotated)",
+      text));
+}
+
 }  // namespace
+
+KvDTypes parse_kv_dtypes(std::string_view text) {
+  if (text.find('=') == std::string_view::npos) {
+    const auto both = parse_side(text, text, false);
+    return {both, both};
+  }
+  KvDTypes result;
+  for (const std::string_view part : split(text, ',')) {
+    const bool values = part.starts_with("v=");
+    const std::string_view word = values || part.starts_with("k=") ? part.substr(2) : std::string_view();
+    (values ? result.values : result.keys) = parse_side(text, word, values);
+  }
+  return result;
+}
 
 Engine Engine::open(const std::filesystem::path& path, OpenOptions given) {
   Engine engine;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,10 @@ enum class Reads {
 struct KvDTypes {
   std::optional<DType> keys{}, values{};
 };
+
+// Parses "auto", "f32", "f16" or "bf16" for both, or "k=..", "v=.." or "k=..,v=.."; values may be "q8".
+// Throws UsageError.
+KvDTypes parse_kv_dtypes(std::string_view text);
 
 // Errors name the members in backticks.
 struct OpenOptions {

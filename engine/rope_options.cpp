@@ -21,29 +21,6 @@ std::string longer_than_trained(const RopeScaling& rope) {
          std::to_string(rope.max_position_embeddings);
 }
 
-// Reads a rope_scaling or rope_parameters object, or a config with one: its RoPE keys and
-// max_position_embeddings apply, its head size does not. `original_ctx` overrides the file.
-RopeScaling read_preset(const std::filesystem::path& file, const RopeScaling& own,
-                        std::optional<int64_t> original_ctx) {
-  const nlohmann::json object = read_json_object(file);
-  const JsonFields fields(object, file.string());
-  RopeDefaults defaults;
-  defaults.head_dim = own.head_dim;
-  defaults.max_position_embeddings = own.max_position_embeddings;
-  defaults.theta = own.theta;
-  defaults.partial_rotary_factor = own.partial_rotary_factor;
-  defaults.interleaved = own.interleaved;
-  defaults.original_ctx = original_ctx;
-  const bool is_config = fields.has("rope_scaling") || fields.has("rope_parameters");
-  if (!is_config && !fields.has("rope_type") && !fields.has("type"))
-    fields.fail("rope_type", "expected a rope_scaling or rope_parameters object, or a config with one");
-  RopeScaling rope = is_config ? read_rope(fields, defaults) : parse_rope_scaling(fields, defaults);
-  // Unlike a model's own scaling, a preset for a longer trained length does not fit.
-  if (rope.original_ctx > rope.max_position_embeddings)
-    throw Error(file.string() + ": \"original_max_position_embeddings\": " + longer_than_trained(rope));
-  return rope;
-}
-
 RopeScaling with_scaling(const RopeScaling& base, const RopeOptions& options) {
   if (!options.scaling) {
     if (options.factor && base.type == RopeType::kDefault) {
@@ -100,8 +77,31 @@ RopeType parse_rope_type(std::string_view name) {
   throw UsageError("unknown RoPE scaling \"" + std::string(name) + "\"; known: " + known_scalings(", "));
 }
 
+RopeScaling rope_from_json(const nlohmann::json& object, const std::string& file, const RopeScaling& own,
+                           std::optional<int64_t> original_ctx) {
+  const JsonFields fields(object, file);
+  RopeDefaults defaults;
+  defaults.head_dim = own.head_dim;
+  defaults.max_position_embeddings = own.max_position_embeddings;
+  defaults.theta = own.theta;
+  defaults.partial_rotary_factor = own.partial_rotary_factor;
+  defaults.interleaved = own.interleaved;
+  defaults.original_ctx = original_ctx;
+  const bool is_config = fields.has("rope_scaling") || fields.has("rope_parameters");
+  if (!is_config && !fields.has("rope_type") && !fields.has("type"))
+    fields.fail("rope_type", "expected a rope_scaling or rope_parameters object, or a config with one");
+  RopeScaling rope = is_config ? read_rope(fields, defaults) : parse_rope_scaling(fields, defaults);
+  // Unlike a model's own scaling, a preset for a longer trained length does not fit.
+  if (rope.original_ctx > rope.max_position_embeddings)
+    throw Error(file + ": \"original_max_position_embeddings\": " + longer_than_trained(rope));
+  return rope;
+}
+
 RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options) {
-  const RopeScaling base = options.config ? read_preset(*options.config, own, options.original_ctx) : own;
+  const RopeScaling base = options.config
+                               ? rope_from_json(read_json_object(*options.config), options.config->string(),
+                                                own, options.original_ctx)
+                               : own;
   RopeScaling rope = with_scaling(base, options);
   if (options.factor) rope.factor = *options.factor;
   if (options.original_ctx) rope.original_ctx = *options.original_ctx;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +35,11 @@ struct RopeOptions {
 // 3. `factor`, `original_ctx` and `theta` replace those numbers.
 // Throws UsageError naming the setting, or Error naming the file and the key.
 RopeScaling resolve_rope(const RopeScaling& own, const RopeOptions& options);
+
+// Reads a rope_scaling or rope_parameters object, or a config with one: its RoPE keys and
+// max_position_embeddings apply, its head size does not. `original_ctx` overrides the file. Throws Error.
+RopeScaling rope_from_json(const nlohmann::json& object, const std::string& file, const RopeScaling& own,
+                           std::optional<int64_t> original_ctx = {});
 
 // The longest supported sequence; unset: no limit.
 std::optional<int64_t> reach_of(const RopeScaling& rope);

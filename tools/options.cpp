@@ -31,32 +31,6 @@ int parse_steps(const std::string& text) {
   return steps;
 }
 
-// Keys are re-rotated repeatedly: 8 bits are too few.
-std::optional<DType> parse_side(std::string_view text, std::string_view word, bool values) {
-  if (word == "auto") return std::nullopt;
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8}) {
-    if (word == name_of(dtype) && (values || dtype != DType::kQ8)) return dtype;
-  }
-  throw UsageError(fmt::format(
-      "'{}' is not a cache dtype; use auto, f32, f16 or bf16 for both or for each, as in k=f16,v=q8 "
-      "(q8 for values only: keys are rotated)",
-      text));
-}
-
-KvDTypes parse_kv_dtypes(std::string_view text) {
-  if (text.find('=') == std::string_view::npos) {
-    const auto both = parse_side(text, text, false);
-    return {both, both};
-  }
-  KvDTypes result;
-  for (const std::string_view part : split(text, ',')) {
-    const bool values = part.starts_with("v=");
-    const std::string_view word = values || part.starts_with("k=") ? part.substr(2) : std::string_view();
-    (values ? result.values : result.keys) = parse_side(text, word, values);
-  }
-  return result;
-}
-
 // JSON, true, false or none in any case (Python writes False), or a text.
 nlohmann::ordered_json parse_variable(const std::string& value) {
   std::string word = value;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/to_host.h"
 
 namespace lariat {
 
@@ -19,8 +19,6 @@ namespace lariat {
 // Latent attention: q, k and v are cached rows (LatentSpec), and long steps stay absorbed. A backend with
 // Epilogue::add_to adds products separately while tracing: f32 sums may round differently.
 using TraceFn = std::function<void(const std::string& name, int64_t cols, std::span<const float> rows)>;
-
-std::vector<float> to_host(Backend& backend, const Matrix& matrix);
 
 void trace_matrix(Backend& backend, const TraceFn& trace, const std::string& name, const Matrix& matrix);
 

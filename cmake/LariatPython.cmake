@@ -1,0 +1,85 @@
+# The Python package: target `python` builds build/python/lariat.
+#   AUTO   with the tests, if Python's headers and nanobind are found; pip downloads nanobind to the build folder
+#   ON     else an error, as for `pip install .`
+set(LARIAT_PYTHON AUTO CACHE STRING "Python package: AUTO (with the tests, if Python's headers are installed), ON or OFF")
+set_property(CACHE LARIAT_PYTHON PROPERTY STRINGS AUTO ON OFF)
+set(LARIAT_HAS_PYTHON OFF)
+set(LARIAT_NO_PYTHON "the build has -DLARIAT_PYTHON=OFF")
+
+# Sets LARIAT_HAS_PYTHON, or LARIAT_NO_PYTHON to the reason.
+macro(lariat_find_python)
+  if(NOT DEFINED Python_EXECUTABLE AND NOT DEFINED SKBUILD AND EXISTS /usr/bin/python3)
+    set(Python_EXECUTABLE /usr/bin/python3)  # has the packages of scripts/install.sh
+  endif()
+  # The stable ABI begins with Python 3.12 (nanobind).
+  find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module OPTIONAL_COMPONENTS Development.SABIModule)
+  if(NOT Python_FOUND)
+    set(LARIAT_NO_PYTHON "Python's headers are missing; run scripts/install.sh")
+  else()
+    file(STRINGS ${CMAKE_SOURCE_DIR}/pyproject.toml requirement REGEX "nanobind==")
+    string(REGEX MATCH "nanobind==[0-9.]+" requirement "${requirement}")
+    set(nanobind_folder ${CMAKE_BINARY_DIR}/nanobind)
+    if(DEFINED SKBUILD)
+      execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_VARIABLE nanobind_ROOT
+                      OUTPUT_STRIP_TRAILING_WHITESPACE)
+    elseif(NOT EXISTS ${nanobind_folder}/${requirement})
+      execute_process(COMMAND ${Python_EXECUTABLE} -m pip install --quiet --no-deps --disable-pip-version-check
+                              --root-user-action=ignore --upgrade --target ${nanobind_folder} ${requirement}
+                      RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+      if(NOT failed)
+        file(TOUCH ${nanobind_folder}/${requirement})
+      endif()
+    endif()
+    if(NOT DEFINED SKBUILD)
+      set(nanobind_ROOT ${nanobind_folder}/nanobind/cmake)
+    endif()
+    find_package(nanobind QUIET CONFIG)
+    if(nanobind_FOUND)
+      set(LARIAT_HAS_PYTHON ON)
+    else()
+      set(LARIAT_NO_PYTHON "pip cannot download ${requirement}")
+    endif()
+  endif()
+endmacro()
+
+if(LARIAT_PYTHON STREQUAL "ON" OR (LARIAT_PYTHON STREQUAL "AUTO" AND LARIAT_TESTS))
+  lariat_find_python()
+  if(LARIAT_PYTHON STREQUAL "ON" AND NOT LARIAT_HAS_PYTHON)
+    message(FATAL_ERROR "lariat: -DLARIAT_PYTHON=ON: ${LARIAT_NO_PYTHON}")
+  endif()
+endif()
+if(NOT LARIAT_HAS_PYTHON)
+  message(STATUS "lariat: Python package OFF (${LARIAT_NO_PYTHON})")
+  return()
+endif()
+message(STATUS "lariat: Python package ON (Python ${Python_VERSION})")
+
+set(package ${CMAKE_BINARY_DIR}/python/lariat)
+file(GLOB PYTHON_CPP CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/python/*.cpp)
+nanobind_add_module(_lariat STABLE_ABI NB_STATIC NOMINSIZE NB_SUPPRESS_WARNINGS ${PYTHON_CPP})
+target_link_libraries(_lariat PRIVATE lariat_eval)
+target_compile_options(_lariat PRIVATE $<$<CONFIG:Release>:-O1> -Wno-attributes)  # nanobind hides its types
+set_target_properties(_lariat PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${package} UNITY_BUILD ${LARIAT_UNITY})
+file(GLOB PYTHON_FILES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/python/lariat/*.py)
+file(MAKE_DIRECTORY ${package})
+foreach(file IN LISTS PYTHON_FILES)
+  get_filename_component(name ${file} NAME)
+  file(CREATE_LINK ${file} ${package}/${name} SYMBOLIC)
+endforeach()
+if(LARIAT_SANITIZE)
+  # Python itself has no sanitizer: tests load its shared runtime first.
+  set(LARIAT_ASAN libasan.so)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    set(LARIAT_ASAN libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so)
+    target_link_options(_lariat PRIVATE -shared-libasan)
+  endif()
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${LARIAT_ASAN} OUTPUT_VARIABLE LARIAT_ASAN
+                  OUTPUT_STRIP_TRAILING_WHITESPACE)
+  add_custom_target(python DEPENDS _lariat)
+else()
+  nanobind_add_stub(lariat_stub MODULE _lariat OUTPUT ${package}/_lariat.pyi
+                    MARKER_FILE ${package}/py.typed PYTHON_PATH ${package} DEPENDS _lariat)
+  add_custom_target(python ALL DEPENDS _lariat lariat_stub)
+  install(FILES ${package}/_lariat.pyi ${package}/py.typed DESTINATION lariat COMPONENT python EXCLUDE_FROM_ALL)
+endif()
+install(TARGETS _lariat LIBRARY DESTINATION lariat COMPONENT python EXCLUDE_FROM_ALL)
