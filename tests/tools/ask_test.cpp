@@ -161,7 +161,7 @@ TEST_F(AskTest, StopDecidesAndDropsColumns) {
   EXPECT_FALSE(found["results"][0].contains("low"));
   EXPECT_EQ(found["results"][0]["rows"], equal["rows"]);
   const std::string picture = slurp(dir_ / "rows.svg");
-  EXPECT_TRUE(names(picture, "<svg | minus none | yarn/factor=4 | better after 8 rows | excluded after"));
+  EXPECT_TRUE(names(picture, "<svg | from none | yarn/factor=4 | better after 8 rows | excluded after"));
   EXPECT_EQ(results(run + " --resume"), found);
   EXPECT_EQ(slurp(dir_ / "rows.svg"), picture);
 }

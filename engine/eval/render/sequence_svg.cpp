@@ -40,7 +40,7 @@ std::string sequence_svg(const Column& first, const std::vector<PairedCurve>& cu
   const Axis across{1, rows};
   const Chart differences{70, 50, 560, 290, across, {-100, 100}},
       values{70, 340, 560, 480, across, {least, most, true}};
-  std::string svg = svg_heading(differences, "minus " + xml_escaped(first.name()) + ", in points",
+  std::string svg = svg_heading(differences, "difference from " + xml_escaped(first.name()) + ", in points",
                                 "mean and confidence sequence; dashed: the margin") +
                     svg_text(values.left, values.top - 12, "start", "note",
                              "e-value (log scale); dashed: a difference is shown");
@@ -59,10 +59,9 @@ std::string sequence_svg(const Column& first, const std::vector<PairedCurve>& cu
            by_row(differences, "curve leader", curve, [](const SequencePoint& at) { return 100 * at.low; }) +
            by_row(differences, "curve leader", curve, [](const SequencePoint& at) { return 100 * at.high; }) +
            by_row(values, "curve", curve, [](const SequencePoint& at) { return at.e_value; }) +
-           svg_text(differences.right + 14, label, "start", "series", name) +
+           svg_text(differences.right + 14, label, "start", "series", name) + "</g>\n" +
            svg_text(differences.right + 14, label + 17, "start", "tick",
-                    fmt::format("{} after {}", curve.verdict, counted(std::ssize(curve.points), "row"))) +
-           "</g>\n";
+                    fmt::format("{} after {}", curve.verdict, counted(std::ssize(curve.points), "row")));
     label += 42;
   }
   return svg_root(780, std::max(530.0, label), "wide", "Differences from " + first.name() + " by row", svg);
