@@ -8,8 +8,11 @@
 #include <tuple>
 
 #include "engine/eval/difference.h"
+#include "engine/eval/render/sequence_svg.h"
+#include "engine/eval/render/sweep_svg.h"
 #include "engine/interrupt.h"
 #include "kernels/counted.h"
+#include "models/io/atomic_file.h"
 #include "models/io/text_file.h"
 #include "tools/help.h"
 #include "tools/json_lines.h"
@@ -28,6 +31,7 @@ struct AskCommand {
   std::vector<std::string> scalings = {"model"};
   AskOptions ask;
   ResultFiles results;
+  std::filesystem::path svg;
   bool no_prefix = false, chat = false;
 };
 
@@ -107,7 +111,7 @@ Json score_json(const AskCommand& command, const Asking& asking, const AskedColu
 }
 
 // Paired difference of a column from the first one, with --stop valid at any row.
-Json difference_json(const AskCommand& command, const Asking& asking, size_t i) {
+Json difference_json(const Asking& asking, size_t i) {
   const AskedColumn &column = asking.columns()[i], &first = asking.columns()[0];
   const size_t rows = column.scores.size();
   const auto paired = [&](const AskedColumn& one) {
@@ -120,11 +124,14 @@ Json difference_json(const AskCommand& command, const Asking& asking, size_t i) 
   Json json = {{"scaling", column.column}, {"from", first.column}, {"difference", 100 * found.value}};
   auto [low, high] = std::pair(std::max(found.low_95, -1.0), std::min(found.high_95, 1.0));
   if (found.error == 0) low = high = NAN;  // equal differences in all rows give no standard error
-  if (command.ask.stop) std::tie(low, high) = asking.interval(i);
+  const auto* const last = column.sequence.empty() ? nullptr : &column.sequence.back();
+  if (last != nullptr) std::tie(low, high) = std::pair(last->low, last->high);
   json.update(interval_json(low, high));
-  if (command.ask.stop)
-    json.update(
-        {{"verdict", name_of(column.verdict)}, {"rows", rows}, {"saved", asking.rows().size() - rows}});
+  if (last != nullptr)
+    json.update({{"e_value", last->e_value},
+                 {"verdict", name_of(column.verdict)},
+                 {"rows", rows},
+                 {"saved", asking.rows().size() - rows}});
   return json;
 }
 
@@ -164,8 +171,16 @@ void publish(const AskCommand& command, const Asking& asking, const Rows& rows, 
     for (const AskedColumn& column : asking.columns())
       results.push_back(score_json(command, asking, column, file));
   }
-  for (size_t i = 1; i < asking.columns().size(); ++i)
-    differences.push_back(difference_json(command, asking, i));
+  for (size_t i = 1; i < asking.columns().size(); ++i) differences.push_back(difference_json(asking, i));
+  if (!command.svg.empty()) {
+    std::vector<PairedCurve> curves;
+    for (const AskedColumn& column : asking.columns()) {
+      if (!column.sequence.empty())
+        curves.push_back({column.column, std::string(name_of(column.verdict)), column.sequence});
+    }
+    write_file_atomically(command.svg, svg_file(sequence_svg(asking.columns()[0].column, curves,
+                                                             asking.threshold(), command.ask.margin)));
+  }
   if (command.results.json) {
     print_json({{"metric", command.metric},
                 {"rule", row_of(command.ask.rows.metric).rule},
@@ -246,6 +261,9 @@ void add_ask_command(CLI::App& app) {
   sub.add_option("--margin", command->ask.margin, "difference that --stop excludes; 0.1: 10 points")
       ->check(CLI::Range(0.001, 0.999))
       ->needs(stop);
+  add_output_option(sub, "--svg", command->svg, "write the differences by row, until --stop decides")
+      ->needs(stop)
+      ->group(kOutputOptions);
   sub.add_flag("--json", command->results.json, "one JSON object on stdout")->group(kOutputOptions);
   add_run_log(sub, command->results);
   add_common_options(sub, command->common, {.one_scaling = false});

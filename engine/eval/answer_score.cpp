@@ -146,6 +146,17 @@ double f1_score(std::string_view answer, const std::vector<std::string>& referen
   return 2 * static_cast<double>(right) / static_cast<double>(found.size() + expected.size());
 }
 
+// --- passkeys ---
+
+// First run of digits, without leading zeros.
+std::string_view first_integer(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789";
+  text.remove_prefix(std::min(text.find_first_of(kDigits), text.size()));
+  text = text.substr(0, text.find_first_not_of(kDigits));
+  text.remove_prefix(std::min(text.find_first_not_of('0'), text.size()));
+  return text;
+}
+
 // --- difflib ---
 
 std::u32string code_points(std::string_view text) {
@@ -221,6 +232,8 @@ double score_of(Metric metric, std::string_view answer, const std::vector<std::s
     case Metric::kExact:
       return over(references, true,
                   [&](const std::string& one) { return stripped(answer) == stripped(one); });
+    case Metric::kKey:
+      return first_integer(answer) == references.front() ? 1 : 0;
     case Metric::kRuler2All:
     case Metric::kRuler2Steps:
     case Metric::kRuler2Part:
@@ -235,7 +248,7 @@ double score_of(Metric metric, std::string_view answer, const std::vector<std::s
 
 bool is_binary(Metric metric, size_t references) {
   return metric == Metric::kPart || metric == Metric::kChoice || metric == Metric::kExact ||
-         (metric == Metric::kAll && references == 1);
+         metric == Metric::kKey || (metric == Metric::kAll && references == 1);
 }
 
 bool is_empty_answer(std::string_view answer) { return cleaned(answer).empty(); }

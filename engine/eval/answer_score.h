@@ -8,7 +8,7 @@
 // ignored as by Python's str.lower().
 namespace lariat {
 
-enum class Metric { kAll, kPart, kChoice, kF1, kMrcr, kExact, kRuler2All, kRuler2Steps, kRuler2Part };
+enum class Metric { kAll, kPart, kChoice, kF1, kMrcr, kExact, kRuler2All, kRuler2Steps, kRuler2Part, kKey };
 struct MetricRow {
   std::string_view name, rule;
 };
@@ -24,6 +24,7 @@ inline constexpr MetricRow kMetrics[] = {
      "RULERv2 all: after \"</think>\" and \"Answer:\", mean of max(contained, 1 - word error rate)"},
     {"rulerv2-2steps", "RULERv2 2steps: as rulerv2-all, of the last paragraph"},
     {"rulerv2-part", "RULERv2 part: as rulerv2-all without \"Document N\" blocks, best reference"},
+    {"passkey", "1 if the answer's first integer equals the reference"},
 };
 inline const MetricRow& row_of(Metric metric) { return kMetrics[static_cast<size_t>(metric)]; }
 std::optional<Metric> find_metric(std::string_view name);

@@ -113,21 +113,6 @@ Needles chain_of_variables(int64_t steps, double depth, NeedleRandom& random) {
   return needles;
 }
 
-// First run of digits, without leading zeros.
-std::string_view first_integer(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789";
-  text.remove_prefix(std::min(text.find_first_of(kDigits), text.size()));
-  text = text.substr(0, text.find_first_not_of(kDigits));
-  text.remove_prefix(std::min(text.find_first_not_of('0'), text.size()));
-  return text;
-}
-
-std::string lower(std::string_view text) {
-  std::string small(text);
-  for (char& c : small) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return small;
-}
-
 }  // namespace
 
 std::string_view name_of(NeedleTask task) { return kTasks[static_cast<size_t>(task)].name; }
@@ -187,13 +172,9 @@ std::string hidden_in(const NeedleOptions& options, const std::string& file) {
 
 std::vector<std::string> found_in(NeedleTask task, std::string_view answer,
                                   const std::vector<std::string>& expected) {
-  if (task == NeedleTask::kPasskey)
-    return first_integer(answer) == expected.front() ? expected : std::vector<std::string>();
-  const std::string text = lower(answer);
   std::vector<std::string> found;
-  for (const auto& one : expected) {
-    if (text.find(lower(one)) != std::string::npos) found.push_back(one);
-  }
+  std::ranges::copy_if(expected, std::back_inserter(found),
+                       [&](const std::string& one) { return score_of(metric_of(task), answer, {one}) == 1; });
   return found;
 }
 

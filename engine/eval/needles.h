@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/eval/answer_score.h"
+
 namespace lariat {
 
 // Retrieval tasks over a long text. All but kPasskey follow RULER (arXiv 2404.06654) with different wording.
@@ -63,8 +65,10 @@ std::string needles_noun(NeedleTask task);
 // file: haystack name; "": the noise text.
 std::string hidden_in(const NeedleOptions& options, const std::string& file);
 
-// Expected strings that the answer contains. A passkey must equal the answer's first integer, without leading
-// zeros. Other tasks match case-insensitive substrings, as RULER's string_match_all.
+inline Metric metric_of(NeedleTask task) {
+  return task == NeedleTask::kPasskey ? Metric::kKey : Metric::kAll;
+}
+// Expected strings that the answer contains, by the task's metric.
 std::vector<std::string> found_in(NeedleTask task, std::string_view answer,
                                   const std::vector<std::string>& expected);
 

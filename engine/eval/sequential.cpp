@@ -56,7 +56,7 @@ std::pair<double, double> PairedSequence::interval() const {
   return {2 * low - 1, 2 * high - 1};
 }
 
-bool PairedSequence::shown() const { return capital_above(0.5) + capital_below(0.5) >= 2 / alpha_; }
+double PairedSequence::e_value() const { return (capital_above(0.5) + capital_below(0.5)) / 2; }
 
 bool PairedSequence::excluded(double margin) const {
   return capital_below((1 + margin) / 2) >= 1 / alpha_ && capital_above((1 - margin) / 2) >= 1 / alpha_;

@@ -12,6 +12,12 @@ namespace lariat {
 // is read (Ville's inequality; Beta(1, 1) mixture against 1/2, arXiv 2106.02693).
 double discordant_e_value(int64_t only_a, int64_t only_b);
 
+// A column compared with the first one, after some rows.
+struct SequencePoint {
+  double difference = 0, low = -1, high = 1;  // mean, and its confidence sequence
+  double e_value = 1;
+};
+
 // Confidence sequence for the mean difference of paired shares (arXiv 2010.09686, hedged capital): all its
 // intervals hold together with a probability of at least 1 - alpha.
 class PairedSequence {
@@ -21,8 +27,9 @@ class PairedSequence {
   void add(double a, double b);  // shares in [0, 1] of one row
   int64_t rows() const { return static_cast<int64_t>(rows_.size()); }
   std::pair<double, double> interval() const;  // of the mean of a - b
-  bool shown() const;                          // the mean is not 0
-  bool excluded(double margin) const;          // its size is less than `margin`, in (0, 1)
+  double e_value() const;                      // evidence that the mean is not 0
+  bool shown() const { return e_value() >= 1 / alpha_; }
+  bool excluded(double margin) const;  // its size is less than `margin`, in (0, 1)
 
  private:
   struct Row {

@@ -22,6 +22,8 @@ class PrefixCache {
   PrefixCache(const KvPool& pool, size_t most_bytes)
       : pool_(pool), most_pages_(most_bytes / pool.geometry().page_bytes) {}
 
+  void keep_at_most(int64_t pages) { most_pages_ = static_cast<size_t>(pages); }
+
   // Names the pages of a sequence that begins with `tokens`, whose keys were never re-rotated. None with a
   // position method, M-RoPE positions or a stale cache.
   void name(const Sequence& sequence, std::span<const int32_t> tokens);

@@ -25,7 +25,7 @@ TEST(AnswerScore, EqualsTheOfficialScorers) {
         << line;
     ++rows[row["metric"]];
   }
-  EXPECT_EQ(rows.size(), std::size(kMetrics));
+  EXPECT_EQ(rows.size(), std::size(kMetrics) - 1);  // passkeys have no official one
   for (const auto& [metric, count] : rows) EXPECT_GE(count, 40) << metric;
 }
 

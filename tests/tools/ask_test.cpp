@@ -67,6 +67,31 @@ TEST_F(AskTest, ScoresEveryColumn) {
   }
 }
 
+// Prompts, answers and scores of lariat passkey.
+TEST_F(AskTest, RowsOfPasskeyTasksAreThePasskeyCommands) {
+  for (const std::string task : {"passkey", "multivalue"}) {
+    const Outcome made = run_lariat(
+        fmt::format("tasks --task {} --lengths 400 --rows 5 --seed 3 --quiet --tokenizer {} --out {}", task,
+                    model_.string(), file("rows.jsonl")));
+    ASSERT_EQ(made.code, 0) << made.err;
+    const Outcome asked = run_lariat(
+        fmt::format("ask{} --device cpu --threads 1 --quiet --file {} --metric {} --results {}", model(),
+                    file("rows.jsonl"), task == "passkey" ? "passkey" : "all", file(task + ".jsonl")));
+    ASSERT_EQ(asked.code, 0) << asked.err;
+    const std::vector<Record> records = read_log(dir_ / (task + ".jsonl")).records;
+    const Json found = json_of(
+        run_lariat("passkey" + model() +
+                   " --device cpu --threads 1 --lengths 400 --trials 1 --seed 3 --json --task " + task));
+    ASSERT_EQ(records.size(), found["results"].size());
+    for (size_t i = 0; i < records.size(); ++i) {
+      const auto& row = std::get<RowAnswer>(records[i].value);
+      EXPECT_EQ(row.tokens, 400);
+      EXPECT_EQ(row.answer, found["results"][i]["answers"][0]["answer"]);
+      EXPECT_EQ(row.score, found["results"][i]["recall"]);
+    }
+  }
+}
+
 TEST_F(AskTest, AnInterruptedRunResumes) {
   std::vector<Json> rows;
   for (int i = 0; i < 6; ++i) rows.push_back(passkey_row(1000 + 1371 * i, 5 + i));
@@ -122,18 +147,23 @@ TEST_F(AskTest, StopDecidesAndDropsColumns) {
   put_rows("rows.jsonl", rows);
   const std::string run =
       "--file " + file("rows.jsonl") +
-      " --scalings none,yarn/factor=4,linear/factor=1 --stop 0.1 --margin 0.3 --results " + file("r.jsonl");
+      " --scalings none,yarn/factor=4,linear/factor=1 --stop 0.1 --margin 0.3 --results " + file("r.jsonl") +
+      " --svg " + file("rows.svg");
   const Json found = results(run);
   const Json &better = found["differences"][0], &equal = found["differences"][1];
   EXPECT_EQ(better["verdict"], "better");
   EXPECT_EQ(better["rows"], 8);  // all one way: 8 discordant rows at 0.1 / 2
   EXPECT_EQ(better["saved"], 32);
+  EXPECT_GE(better["e_value"], 20);
   EXPECT_GT(better["low"], 0);
   EXPECT_EQ(equal["verdict"], "excluded");
   EXPECT_LT(equal["rows"], 40);
   EXPECT_FALSE(found["results"][0].contains("low"));
   EXPECT_EQ(found["results"][0]["rows"], equal["rows"]);
+  const std::string picture = slurp(dir_ / "rows.svg");
+  EXPECT_TRUE(names(picture, "<svg | from none | yarn/factor=4 | better after 8 rows | excluded after"));
   EXPECT_EQ(results(run + " --resume"), found);
+  EXPECT_EQ(slurp(dir_ / "rows.svg"), picture);
 }
 
 TEST_F(AskErrors, PrefixLengthAndChoices) {
@@ -164,6 +194,10 @@ TEST_F(AskErrors, PrefixLengthAndChoices) {
     EXPECT_EQ(answer_of("").new_tokens, tokens);
     EXPECT_EQ(answer_of("--no-prefix").new_tokens, tokens);
   }
+  row["max_new_tokens"] = 7;
+  put_rows("row.jsonl", {row});
+  EXPECT_EQ(answer_of("").new_tokens, 7);
+  EXPECT_EQ(answer_of("-n 2").new_tokens, 2);
   put_rows("row.jsonl", {{{"question", "Say"}, {"choices", {"a", "b"}}, {"answer", 1}}});
   const RowAnswer chosen = answer_of("-n 1 --metric choice");
   put_rows("row.jsonl", {{{"question", "Say\nA. a\nB. b\nAnswer:"}, {"expected_answer", "B"}}});

@@ -47,10 +47,9 @@ Asking::Asking(const Schedule& schedule, std::vector<BenchmarkRow> rows, const A
     columns_.push_back({.column = column});
     const RopeScaling rope = schedule.scaling_for(column, length());
     if (rope.type != RopeType::kDefault) columns_.back().rope_factor = rope.factor;
-    SessionOptions session = schedule.session_for({Kind::kAnswer, column, length()});
-    session.prefix_memory = Session(engine.model, *engine.backend, session).pool().geometry().page_bytes *
-                            static_cast<size_t>(length() / kKvPage + 1);  // of one text
-    sessions_.push_back(std::make_unique<Session>(engine.model, *engine.backend, session));
+    sessions_.push_back(std::make_unique<Session>(engine.model, *engine.backend,
+                                                  schedule.session_for({Kind::kAnswer, column, length()})));
+    sessions_.back()->prefixes().keep_at_most(length() / kKvPage + 1);  // of one text
     sessions.push_back(sessions_.back().get());
   }
   check_memory(sessions, length(), 1, fmt::format("a row of {}", counted(length(), "token")));
@@ -131,7 +130,11 @@ void Asking::decide(size_t column) {
     only_first += difference < 0 ? 1 : 0;
     sum += difference;
   }
-  const bool shown = binary_ ? discordant_e_value(only, only_first) >= 1 / alpha_ : sequence.shown();
+  SequencePoint& at = asked.sequence.emplace_back();
+  std::tie(at.low, at.high) = sequence.interval();
+  at.difference = sum / static_cast<double>(asked.scores.size());
+  at.e_value = binary_ ? discordant_e_value(only, only_first) : sequence.e_value();
+  const bool shown = at.e_value >= threshold();
   if (shown) asked.verdict = sum > 0 ? Verdict::kBetter : Verdict::kWorse;
   if (!shown && sequence.excluded(options_.margin)) asked.verdict = Verdict::kExcluded;
 }

@@ -23,9 +23,10 @@ struct AskOptions {
 
 struct AskedColumn {
   Column column;
-  std::optional<double> rope_factor{};  // as Record's
-  std::vector<double> scores{};         // of the first rows, in the order of Asking::rows()
-  std::vector<bool> empty{};            // is_empty_answer
+  std::optional<double> rope_factor{};    // as Record's
+  std::vector<double> scores{};           // of the first rows, in the order of Asking::rows()
+  std::vector<bool> empty{};              // is_empty_answer
+  std::vector<SequencePoint> sequence{};  // against the first column, by row; with AskOptions::stop
   Verdict verdict = Verdict::kUndecided;
 };
 
@@ -44,8 +45,7 @@ class Asking {
   const std::vector<BenchmarkRow>& rows() const { return rows_; }
   const std::vector<AskedColumn>& columns() const { return columns_; }
   bool is_binary() const { return binary_; }
-  // Interval of the mean difference of a column from the first one, valid at any row; with AskOptions::stop.
-  std::pair<double, double> interval(size_t column) const { return sequences_[column].interval(); }
+  double threshold() const { return 1 / alpha_; }  // e-value that shows a difference
 
  private:
   int64_t length() const { return schedule_.options().lengths.back(); }

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "engine/contexts/memory_check.h"
+#include "engine/eval/measure/rows.h"
 #include "engine/interrupt.h"
-#include "engine/runtime/scheduler.h"
 #include "kernels/error.h"
 
 namespace lariat {
@@ -19,9 +19,9 @@ constexpr int64_t kAnswerToken = 8;
 // Prompts of one depth.
 struct Group {
   PasskeyCell cell;
-  std::vector<std::vector<int32_t>> prompts;
-  std::vector<size_t> open{};  // trials to run
-  int64_t shared = 0;          // common prefix of all prompts, in whole pages
+  std::vector<int32_t> first{};      // prompt of the first trial
+  std::vector<BenchmarkRow> rows{};  // trials to run; the line is the trial
+  int64_t shared = 0;                // common prefix of all prompts, in whole pages
 };
 
 void take_answer(PasskeyTrial& trial, NeedleTask task, std::string answer) {
@@ -30,19 +30,22 @@ void take_answer(PasskeyTrial& trial, NeedleTask task, std::string answer) {
 }
 
 Group make_group(const PasskeyPrompts& maker, int64_t length, double depth, const PasskeyOptions& options) {
-  Group group{{length, depth, {}}, {}};
+  Group group{{length, depth, {}}};
   int64_t shared = length - 1;  // the last token is never shared: its logits start the answer
   for (int64_t trial = 0; trial < options.trials; ++trial) {
     Needles needles = needles_of(options, length, depth, trial);
-    group.prompts.push_back(maker.build(length, needles));
-    PasskeyTrial& made =
-        group.cell.trials.emplace_back(PasskeyTrial{.expected = std::move(needles.expected)});
+    std::vector<int32_t> prompt = maker.build(length, needles);
+    if (trial == 0) group.first = prompt;
+    shared = std::min(shared, common_prefix(group.first, prompt));
+    PasskeyTrial& made = group.cell.trials.emplace_back(PasskeyTrial{.expected = needles.expected});
     if (auto answer = options.known ? options.known(depth, trial) : std::nullopt) {
       take_answer(made, options.needles.task, std::move(*answer));
     } else {
-      group.open.push_back(static_cast<size_t>(trial));
+      group.rows.push_back({.id = {.line = trial},
+                            .prompt = std::move(prompt),
+                            .references = std::move(needles.expected),
+                            .max_new_tokens = options.max_new_tokens});
     }
-    shared = std::min(shared, common_prefix(group.prompts.front(), group.prompts.back()));
   }
   group.shared = shared / kKvPage * kKvPage;
   return group;
@@ -62,15 +65,15 @@ class LengthRun {
     const PasskeyPrompts maker(codec, options.hay);
     for (const double depth : options.depths) groups_.push_back(make_group(maker, length, depth, options));
     for (const auto& group : groups_) {
-      total_ += cost(group) * static_cast<int64_t>(group.open.size());
-      if (!group.open.empty()) deepest_ = group.shared;
+      total_ += cost(group) * static_cast<int64_t>(group.rows.size());
+      if (!group.rows.empty()) deepest_ = group.shared;
     }
     total_ += deepest_;
   }
 
   void run(const PasskeyCellFn& on_cell) {
     for (auto& group : groups_) {
-      if (!group.open.empty()) answer(group);
+      if (!group.rows.empty()) answer(group);
       on_cell(group.cell);
     }
     if (progress_) progress_(1);
@@ -88,8 +91,7 @@ class LengthRun {
   }
 
   void extend_base(const Group& group) {
-    const std::span<const int32_t> wanted =
-        std::span(group.prompts.front()).first(static_cast<size_t>(group.shared));
+    const std::span<const int32_t> wanted = std::span(group.first).first(static_cast<size_t>(group.shared));
     base_.truncate(common_prefix(base_tokens_, wanted) / kKvPage * kKvPage);
     while (base_.length() < group.shared) {
       forward(session_, {&base_, wanted.subspan(static_cast<size_t>(base_.length()), kKvPage), kKvPage});
@@ -100,25 +102,24 @@ class LengthRun {
 
   void answer(Group& group) {
     extend_base(group);
-    Scheduler scheduler(session_, options_.on_trial ? 1 : std::ssize(group.open));
-    for (const size_t trial : group.open) {
-      Request request{.tokens = group.prompts[trial],
-                      .prefix = &base_,
-                      .options = {.max_new_tokens = options_.max_new_tokens,
-                                  .eos_ids = options_.eos_ids,
-                                  .allow_non_finite = true,
-                                  .interrupted = options_.interrupted}};
-      request.on_end = [this, &group, trial](const Generation& result) {
-        if (result.error != nullptr) return;
-        if (result.stop_reason == StopReason::kInterrupted) throw Interrupted();
-        take_answer(group.cell.trials[trial], options_.needles.task, codec_.decode(result.tokens));
-        if (options_.on_trial) options_.on_trial(group.cell, static_cast<int64_t>(trial));
-        advance(kAnswerToken * options_.max_new_tokens);
-      };
-      scheduler.add(std::move(request));
-    }
+    const NeedleTask task = options_.needles.task;
     int64_t before = 0;
-    scheduler.run([&](int64_t tokens) { advance(tokens - std::exchange(before, tokens)); });
+    const RowOptions options{
+        .metric = metric_of(task),
+        .eos_ids = options_.eos_ids,
+        .interrupted = options_.interrupted,
+        .common = &base_,
+        .on_prefill = [&](int64_t tokens) { advance(tokens - std::exchange(before, tokens)); }};
+    const auto take = [&](const RowAnswer& answer, double) {
+      take_answer(group.cell.trials[static_cast<size_t>(answer.line)], task, answer.answer);
+      if (options_.on_trial) options_.on_trial(group.cell, answer.line);
+      advance(kAnswerToken * options_.max_new_tokens);
+    };
+    const size_t at_once = options_.on_trial ? 1 : group.rows.size();
+    for (size_t i = 0; i < group.rows.size(); i += at_once, before = 0) {
+      const auto rows = std::span(group.rows).subspan(i, at_once);
+      if (!answer_rows(session_, codec_, rows, options, take)) throw Interrupted();
+    }
   }
 
   Session& session_;

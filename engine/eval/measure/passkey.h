@@ -47,6 +47,8 @@ class PasskeyPrompts {
 
   // Throws Error if the prompt does not fit `length` (naming both lengths), or `length` cannot be matched.
   std::vector<int32_t> build(int64_t length, const Needles& needles) const;
+  // Its text, without the start of the answer.
+  std::string text(int64_t length, const Needles& needles) const;
 
   // Whether prompts of `length` tokens need more than one round of the haystack.
   bool repeats(int64_t length) const;
@@ -58,7 +60,7 @@ class PasskeyPrompts {
   };
   using Pieces = std::vector<Piece>;
   static std::string text_of(const Hay& hay, const Needles& needles, const Pieces& bytes);
-  std::vector<int32_t> encode(const Needles& needles, const Pieces& bytes) const;
+  std::vector<int32_t> encode(const Needles& needles, const std::string& text) const;
   Pieces bytes_of(Pieces places) const;
   int64_t missing(int64_t length, const Needles& needles, const Pieces& places) const;
   int64_t count(size_t begin, size_t end) const;
@@ -67,7 +69,7 @@ class PasskeyPrompts {
   size_t cut_for(int64_t tokens) const;
   Pieces pieces_for(int64_t tokens, const Needles& needles) const;
   bool meet(int64_t length, const Needles& needles, size_t fitted, Pieces& places) const;
-  std::vector<int32_t> cut_inside_words(int64_t length, const Needles& needles, const Pieces& places) const;
+  std::string cut_inside_words(int64_t length, const Needles& needles, const Pieces& places) const;
 
   TextCodec codec_;
   std::shared_ptr<const Hay> hay_;

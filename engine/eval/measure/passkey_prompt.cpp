@@ -64,8 +64,7 @@ PasskeyPrompts::PasskeyPrompts(const TextCodec& codec, std::shared_ptr<const Hay
   none_ = std::ssize(codec_.encode("\n"));
 }
 
-std::vector<int32_t> PasskeyPrompts::encode(const Needles& needles, const Pieces& bytes) const {
-  const std::string text = text_of(*hay_, needles, bytes);
+std::vector<int32_t> PasskeyPrompts::encode(const Needles& needles, const std::string& text) const {
   return codec_.encode(codec_.frame ? codec_.frame(text, needles.answer) : text + " " + needles.answer);
 }
 
@@ -78,7 +77,7 @@ PasskeyPrompts::Pieces PasskeyPrompts::bytes_of(Pieces places) const {
 }
 
 int64_t PasskeyPrompts::missing(int64_t length, const Needles& needles, const Pieces& places) const {
-  return length - std::ssize(encode(needles, bytes_of(places)));
+  return length - std::ssize(encode(needles, text_of(*hay_, needles, bytes_of(places))));
 }
 
 // --- estimated ids up to a place ---
@@ -170,6 +169,10 @@ bool PasskeyPrompts::meet(int64_t length, const Needles& needles, size_t fitted,
 }
 
 std::vector<int32_t> PasskeyPrompts::build(int64_t length, const Needles& needles) const {
+  return encode(needles, text(length, needles));
+}
+
+std::string PasskeyPrompts::text(int64_t length, const Needles& needles) const {
   const int64_t hay = missing(length, needles, Pieces(needles.lines.size() + 1));
   if (hay < 0) {
     throw Error(fmt::format(
@@ -191,13 +194,13 @@ std::vector<int32_t> PasskeyPrompts::build(int64_t length, const Needles& needle
     if (side < static_cast<int64_t>(start[other].begin)) continue;
     Pieces places = start;
     places[other].end = static_cast<size_t>(side);
-    if (meet(length, needles, fitted, places)) return encode(needles, bytes_of(places));
+    if (meet(length, needles, fitted, places)) return text_of(*hay_, needles, bytes_of(places));
   }
   return cut_inside_words(length, needles, start);
 }
 
-std::vector<int32_t> PasskeyPrompts::cut_inside_words(int64_t length, const Needles& needles,
-                                                      const Pieces& places) const {
+std::string PasskeyPrompts::cut_inside_words(int64_t length, const Needles& needles,
+                                             const Pieces& places) const {
   const Pieces start = bytes_of(places);
   const size_t least_last = start.back().begin, least_first = start.front().begin;
   for (size_t step = 0; step < 4 * kByteSteps; ++step) {
@@ -209,8 +212,8 @@ std::vector<int32_t> PasskeyPrompts::cut_inside_words(int64_t length, const Need
       if (!longer && (least_last + shift > last || least_first + other > first)) continue;
       last = longer ? last + shift : last - shift;
       first = longer ? first + other : first - other;
-      std::vector<int32_t> ids = encode(needles, bytes);
-      if (std::ssize(ids) == length) return ids;
+      std::string text = text_of(*hay_, needles, bytes);
+      if (std::ssize(encode(needles, text)) == length) return text;
     }
   }
   throw Error(fmt::format(

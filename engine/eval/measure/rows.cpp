@@ -61,10 +61,12 @@ void add_references(const JsonFields& line, Metric metric, BenchmarkRow& row) {
 
 BenchmarkRow benchmark_row(const JsonFields& line, const RowAnswer& id, const TextCodec& codec,
                            const Tokenizer& tokenizer, const RowOptions& options) {
-  BenchmarkRow row{.id = id, .max_new_tokens = options.max_new_tokens.value_or(kDefaultTokens)};
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const auto own = line.integer("max_new_tokens", 1, kMost);
+  BenchmarkRow row{.id = id, .max_new_tokens = options.max_new_tokens.value_or(own.value_or(kDefaultTokens))};
   std::string question = line.need_string(first_of(line, {"input", "question", "prompt"}));
   const std::string prefix = line.string("answer_prefix").value_or("");
-  if (const auto length = line.integer("length", 0, int64_t{1} << 40); length && !options.max_new_tokens) {
+  if (const auto length = line.integer("length", 0, kMost); length && !options.max_new_tokens && !own) {
     const int64_t reserved = *length - std::ssize(tokenizer.encode(question + prefix, false));
     if (std::ranges::count(kReserved, reserved) > 0) row.max_new_tokens = reserved;
   }
@@ -95,6 +97,7 @@ bool answer_rows(Session& session, const TextCodec& codec, std::span<const Bench
     Scheduler scheduler(session, affordable_sequences(session, longest, std::ssize(rows)));
     for (const BenchmarkRow& row : rows) {
       Request request{.tokens = row.prompt,
+                      .prefix = options.common,
                       .options = {.max_new_tokens = row.max_new_tokens,
                                   .eos_ids = options.eos_ids,
                                   .allow_non_finite = true,
@@ -111,7 +114,7 @@ bool answer_rows(Session& session, const TextCodec& codec, std::span<const Bench
       scheduler.add(std::move(request));
     }
     stop_if(options.interrupted);
-    scheduler.run();
+    scheduler.run(options.on_prefill);
   });
 }
 

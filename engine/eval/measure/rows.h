@@ -27,11 +27,13 @@ struct BenchmarkRow {
 struct RowOptions {
   Metric metric = Metric::kAll;
   bool prefix = true;
-  // Unset: the tokens that RULER reserves. A row's "length" counts its prompt and these; without a length, or
-  // with another tokenizer's, kDefaultTokens.
+  // Unset: the row's "max_new_tokens", or the tokens that RULER reserves: "length" counts the prompt and
+  // these. Without a length, or with another tokenizer's, kDefaultTokens.
   std::optional<int64_t> max_new_tokens{};
   std::vector<int32_t> eos_ids{};
   const std::atomic<bool>* interrupted = nullptr;
+  const Sequence* common = nullptr;     // caches a prefix of all prompts
+  Session::ProgressFn on_prefill = {};  // prefilled tokens
 };
 inline constexpr int64_t kDefaultTokens = 128;
 
