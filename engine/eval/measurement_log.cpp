@@ -88,7 +88,7 @@ void check_same_model(const Plan& there, const Plan& here, const std::filesystem
   if (left != right) fail_other(file, left, right);
 }
 
-// bytes: 0; set to the size up to the end of the last complete line.
+// bytes: 0, then the size of all complete lines.
 std::vector<Measurements> parse_parts(std::string_view text, const std::filesystem::path& file,
                                       size_t& bytes) {
   std::vector<Measurements> parts;
@@ -182,9 +182,7 @@ MeasurementLog::MeasurementLog(std::filesystem::path file, const Plan& plan, boo
   if (!continues) write_line(to_json(plan));
 }
 
-MeasurementLog::~MeasurementLog() {
-  if (fd_ >= 0) ::close(fd_);
-}
+MeasurementLog::~MeasurementLog() { ::close(fd_); }
 
 void MeasurementLog::append(const Record& record) {
   write_line(to_json(record));

@@ -44,7 +44,7 @@ TEST(MeasurementLogs, RecordsOfEveryKindAreReadAsWritten) {
       R"("new_tokens":6,"answer":"b","score":0.0,"rope_factor":2.0})");
   EXPECT_EQ(read(answer), answer.dump());
   answer["score"] = 1.5;
-  EXPECT_TRUE(names(error_of([&] { read(answer); }), "log.jsonl | score"));
+  EXPECT_TRUE(names(error_of([&] { read(answer); }), "score"));
   const Json growing = Json::parse(
       R"({"kind":"growing","scaling":"none","length":1,"tokens":1,"nll":1.0,"ppl":2.0,"stderr":null,)"
       R"("blocks":[1.0,null],"text_tokens":1,"holds":1,)"
@@ -91,21 +91,26 @@ TEST(MeasurementLogs, APlanCoversItsUnits) {
                of(Kind::kPerplexity, "dynamic", 512));
 }
 
-// "/a/0/b" -> "a[0].b"; all methods are one member.
+// "/a/0/b" -> "a[0].b"
 std::string member_at(const std::string& pointer) {
   if (pointer.starts_with("/methods")) return "methods";
   const std::string indexed = std::regex_replace(pointer.substr(1), std::regex("/([0-9]+)"), "[$1]");
   return replace_all(indexed, "/", ".");
 }
 
-// Gives every member a wrong type.
 TEST(MeasurementLogs, DamagedLinesAreNamed) {
   const Json header = to_json(empty_plan());
-  const auto expect_line = [&](const std::string& lines, const std::string& words) {
-    const std::string found = error_of([&] { parse_log(lines + "\n", "log.jsonl"); });
-    EXPECT_TRUE(names(found, words)) << lines;
-    EXPECT_EQ(found.empty(), words.empty()) << lines << found;
-    EXPECT_FALSE(names(found, "null")) << "a missing member";
+  const auto error = [](const std::string& lines) {
+    return error_of([&] { parse_log(lines, "log.jsonl"); });
+  };
+  // word "": no error
+  const auto expect_line = [&](const std::string& lines, const std::string& word) {
+    const std::string found = error(lines + "\n");
+    const auto number = std::count(lines.begin(), lines.end(), '\n') + 1;
+    EXPECT_EQ(found.empty(), word.empty()) << lines << found;
+    if (word.empty()) return;
+    EXPECT_TRUE(names(found, fmt::format("log.jsonl | {} | {}", number, word))) << lines;
+    EXPECT_FALSE(names(found, "null")) << lines;
   };
   for (const char* name : {"sweep", "shard", "sliding", "growing", "passkey"}) {
     std::istringstream log(slurp(golden_dir() / "logs" / (std::string(name) + ".jsonl")));
@@ -117,8 +122,7 @@ TEST(MeasurementLogs, DamagedLinesAreNamed) {
         Json damaged = whole;
         damaged[Json::json_pointer(path)] = {{"unexpected", true}};
         if (path == "/lariat_sweep") continue;
-        expect_line((number == 1 ? "" : first + "\n") + damaged.dump(),
-                    fmt::format("log.jsonl | {} | \"{}", number == 1 ? 1 : 2, member_at(path)));
+        expect_line((number == 1 ? "" : first + "\n") + damaged.dump(), "\"" + member_at(path));
       }
     }
   }
@@ -139,26 +143,26 @@ TEST(MeasurementLogs, DamagedLinesAreNamed) {
                                                  {"/growing/columns", Json::array()}}) {
     Json damaged = header;
     damaged[Json::json_pointer(pointer)] = value;
-    expect_line(damaged.dump(), fmt::format("log.jsonl | 1 | \"{}", member_at(pointer)));
+    expect_line(damaged.dump(), "\"" + member_at(pointer));
   }
   Json wide = header;
   wide["lengths"] = wide["passkey"]["depths"] = std::vector<int64_t>(100, 1);
   expect_line(wide.dump(), "");
   wide["passkey"]["tasks"] = {"passkey", "multikey"};
-  expect_line(wide.dump(), "log.jsonl | 1 | lengths");
-  for (const char* kind : {"growing", "perplexity"}) {  // the other one needs the text
+  expect_line(wide.dump(), "lengths");
+  for (const char* kind : {"growing", "perplexity"}) {
     Json silent = header;
     silent["text"] = nullptr;
     silent[kind]["measured"] = false;
-    expect_line(silent.dump(), "log.jsonl | 1 | \"text");
+    expect_line(silent.dump(), "\"text");
   }
   Json newer = header;
   newer["lariat_sweep"] = 2;
-  expect_line(newer.dump(), "log.jsonl");
-  expect_line("{\"results\":[]}", "log.jsonl");
-  EXPECT_TRUE(names(error_of([&] { parse_log(header.dump(), "log.jsonl"); }), "log.jsonl"));
+  EXPECT_TRUE(names(error(newer.dump() + "\n"), "log.jsonl"));
+  EXPECT_TRUE(names(error("{\"results\":[]}\n"), "log.jsonl"));
+  EXPECT_TRUE(names(error(header.dump()), "log.jsonl"));
   for (
-      const auto& [record, error] : std::vector<std::pair<std::string, std::string>>{
+      const auto& [record, word] : std::vector<std::pair<std::string, std::string>>{
           {"nonsense", "JSON"},
           {"[1]", "JSON"},
           {R"({"kind":"speed"})", "scaling"},
@@ -174,13 +178,12 @@ TEST(MeasurementLogs, DamagedLinesAreNamed) {
            "positions[0].to"},
           {R"({"kind":"losses","scaling":"none","length":1,"sizes":[1],"window":0,"reached":0,"losses":[-1.5]})",
            "losses[0] | -1.5"}})
-    expect_line(header.dump() + "\n" + record, error.empty() ? "" : "log.jsonl | 2 | " + error);
+    expect_line(header.dump() + "\n" + record, word);
   Json perplexity = {{"kind", "perplexity"}, {"scaling", "none"}, {"length", 512}, {"tokens", 9}};
   perplexity["blocks"] = std::vector<double>(kMostBlocks + 1, 1);
-  expect_line(header.dump() + "\n" + perplexity.dump(), "log.jsonl | 2 | blocks");
+  expect_line(header.dump() + "\n" + perplexity.dump(), "blocks");
 }
 
-// The newer header decides, but model and texts are the same.
 TEST(MeasurementLogs, OtherModelsAndTextsAreRefused) {
   Plan there = empty_plan();
   there.model = {"m", "f1", "t1"};
@@ -194,13 +197,12 @@ TEST(MeasurementLogs, OtherModelsAndTextsAreRefused) {
   };
   EXPECT_EQ(refused([](Plan& plan) { plan.model.name = "renamed"; }), "");
   EXPECT_EQ(refused([](Plan& plan) { plan.text->bytes = 8; }), "");
-  EXPECT_TRUE(names(refused([](Plan& plan) { plan.model.fingerprint = "f3"; }),
-                    "log.jsonl | model.fingerprint | f1 | f3"));
+  EXPECT_TRUE(names(refused([](Plan& plan) { plan.model.fingerprint = "f3"; }), "model.fingerprint"));
   EXPECT_TRUE(names(refused([](Plan& plan) { plan.model.texts = "t3"; }), "model.texts"));
   const auto other_text = [](Plan& plan) { plan.text->fingerprint = "f3"; };
-  EXPECT_TRUE(names(refused(other_text), "text.fingerprint | f2 | f3"));
+  EXPECT_TRUE(names(refused(other_text), "text.fingerprint"));
   const auto other_haystack = [](Plan& plan) { plan.passkey.haystack.fingerprint = "f3"; };
-  EXPECT_TRUE(names(refused(other_haystack), "passkey.haystack.fingerprint | f3"));
+  EXPECT_TRUE(names(refused(other_haystack), "passkey.haystack.fingerprint"));
   const auto no_passkey = [&](Plan& plan) { other_haystack(plan), plan.passkey.measured = false; };
   const auto no_text = [](Plan& plan) {
     plan.text = {};
@@ -222,7 +224,6 @@ TEST(MeasurementLogs, DuplicateLinesCountOnce) {
                     "log.jsonl | 4 | speed/none/512"));
 }
 
-// The last header selects the results; the others' count if their settings are the same.
 TEST(MeasurementLogs, LaterHeadersSelectEarlierResults) {
   const auto sizes = [](const std::vector<Json>& lines) {
     std::string log;
@@ -254,6 +255,62 @@ TEST(MeasurementLogs, LossesOfEveryKindAndWindowAreKept) {
     }
   }
   EXPECT_EQ(parse_log(log, "log.jsonl").records.size(), 4U);
+}
+
+using MeasurementLogsOnDisk = FolderTest;
+
+TEST_F(MeasurementLogsOnDisk, AreResumedAfterTheirLastLine) {
+  const auto file = dir_ / "a.jsonl";
+  const Plan plan = empty_plan();
+  const auto resumed = [&](const Plan& of) {
+    return MeasurementLog(file, of, true).contents().records.size();
+  };
+  MeasurementLog(file, plan, false).append({"none", 512, Speed{1}});
+  const std::string whole = slurp(file), header = to_json(plan).dump() + "\n";
+  EXPECT_EQ(whole, header + to_json(Record{"none", 512, Speed{1}}).dump() + "\n");
+  namespace fs = std::filesystem;
+  EXPECT_EQ(fs::status(file).permissions() & fs::perms::others_exec, fs::perms::none);
+  put("a.jsonl", whole + whole.substr(0, 30));
+  EXPECT_EQ(resumed(plan), 1U);
+  EXPECT_EQ(slurp(file), whole);
+  Plan other = plan;
+  other.lengths = {256};
+  EXPECT_EQ(resumed(other), 0U);
+  EXPECT_EQ(slurp(file), whole + to_json(other).dump() + "\n");
+  MeasurementLog(file, plan, false);
+  EXPECT_EQ(slurp(file), header);
+  put("a.jsonl", "");
+  EXPECT_EQ(resumed(plan), 0U);
+  EXPECT_EQ(slurp(file), header);
+  put("a.jsonl", "x");
+  EXPECT_TRUE(names(error_of([&] { resumed(plan); }), "a.jsonl"));
+  EXPECT_EQ(slurp(file), "x");
+}
+
+TEST_F(MeasurementLogsOnDisk, StaySmallEnoughToResume) {
+  const Record large{"none", 512, RowAnswer{.answer = std::string(40 << 20, 'x')}};
+  for (const bool resume : {false, true}) {
+    MeasurementLog log(dir_ / "a.jsonl", empty_plan(), resume);
+    if (!resume) log.append(large);
+    EXPECT_TRUE(names(error_of([&] { log.append(large); }), "a.jsonl")) << resume;
+  }
+  MeasurementLog device("/dev/null", empty_plan(), false);
+  for (int i = 0; i < 2; ++i) device.append(large);
+  EXPECT_TRUE(names(error_of([&] { MeasurementLog("/dev/full", empty_plan(), false); }), "/dev/full"));
+}
+
+TEST_F(MeasurementLogsOnDisk, AreMergedIfTheirSettingsAreTheSame) {
+  Plan plan = empty_plan(), other = plan;
+  other.columns = {"yarn"};
+  other.lengths = {1024};
+  MeasurementLog(dir_ / "a", plan, false).append({"none", 512, Speed{1}});
+  MeasurementLog(dir_ / "b", other, false).append({"yarn", 1024, Speed{2}});
+  const Measurements merged = merge_logs({dir_ / "a", dir_ / "b"});
+  EXPECT_EQ(merged.keys(), (std::set<std::string>{"speed/none/512", "speed/yarn/1024"}));
+  EXPECT_EQ(merged.plan.lengths, (std::vector<int64_t>{256, 512, 1024}));
+  other.options.dtype = "f32";
+  MeasurementLog(dir_ / "b", other, false).append({"yarn", 1024, Speed{2}});
+  EXPECT_TRUE(names(error_of([&] { merge_logs({dir_ / "a", dir_ / "b"}); }), "options.dtype"));
 }
 
 }  // namespace
