@@ -144,9 +144,16 @@ TEST_F(Verdicts, EqualColumnsCountAsComparisons) {
   for (size_t i = 0; i < worse.size(); ++i) worse[i] += 0.04F + (i % 2 == 0 ? 0.054F : -0.054F);
   add_losses("none", 200, best);
   add_losses("yarn", 200, worse);
-  EXPECT_TRUE(differences(tabulate(log_))[0].shown);
+  add_losses("none", 400, losses(0));
+  add_losses("yarn", 400, losses(1));
+  float loss = 1;
+  for (const char* scaling : {"none", "ntk", "yarn"}) add_losses(scaling, 100, {++loss});
+  const auto shown = [&] {
+    return std::ranges::count(differences(tabulate(log_)), true, &Difference::shown);
+  };
+  EXPECT_EQ(shown(), 2);
   add_losses("ntk", 200, best);
-  for (const Difference& difference : differences(tabulate(log_))) EXPECT_FALSE(difference.shown);
+  EXPECT_EQ(shown(), 1);
 }
 
 // 10 of 12 is not significantly less than 12 of 12, but is reported as 10 of 12.
@@ -205,6 +212,7 @@ TEST_F(Verdicts, SharesDependOnTheNumberOfTrials) {
   EXPECT_NEAR(found.value, 0.2, 1e-12);
   EXPECT_NEAR(found.low, 0.0046, 2e-3);
   EXPECT_NEAR(found.high, 0.3714, 2e-3);
+  EXPECT_DOUBLE_EQ(gap(RetrievalValue{80, 48}, RetrievalValue{70, 56}).p, found.p);
   const auto [low, high] = RetrievalValue{10, 0}.interval();  // Wilson: z^2 / (n + z^2)
   EXPECT_EQ(low, 0);
   EXPECT_NEAR(high, 3.8416 / 13.8416, 1e-9);
