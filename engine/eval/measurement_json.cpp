@@ -46,17 +46,16 @@ class Fields {
 
   template <class T>
   Fields& operator()(const std::string& key, T& value, Bounds bounds = bounds_of<T>()) {
-    Json missing;
-    member(writes_ || json_.contains(key) ? json_[key] : missing, path_ + key, value, bounds);
+    member(json_[key], path_ + key, value, bounds);
     return *this;
   }
   // Unset values are omitted; with `null` they are written as null.
   template <class T>
   Fields& operator()(const std::string& key, std::optional<T>& value, Bounds bounds = bounds_of<T>(),
                      bool null = false) {
-    if (!writes_ && json_.contains(key) && !json_[key].is_null()) value.emplace();
+    if (!writes_ && !json_[key].is_null()) value.emplace();
     if (value) (*this)(key, *value, bounds);
-    if (writes_ && null && !value) json_[key] = nullptr;
+    if (null && !value) json_[key] = nullptr;
     return *this;
   }
   template <class T>
@@ -101,7 +100,7 @@ class Fields {
       json = value;
     } else if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
       value = std::numeric_limits<T>::quiet_NaN();
-      if (json.is_null() && std::is_floating_point_v<T> && bounds.high == kMostNumber) return;
+      if (json.is_null() && bounds.high == kMostNumber) return;
       const bool number = std::is_integral_v<T> ? json.is_number_integer() : json.is_number();
       const double found = number ? json.get<double>() : NAN;
       if (!(found >= bounds.low && found <= bounds.high))
@@ -247,7 +246,7 @@ void fields(Fields& io, Plan::Shard& shard) {
 
 void fields(Fields& io, Plan& plan) {
   int64_t version = 1;
-  io("lariat_sweep", version, {1, 1})("model", plan.model).nullable("text", plan.text);
+  io("lariat_sweep", version)("model", plan.model).nullable("text", plan.text);
   io("original_ctx", plan.original_ctx, {1, kMaxCount}).list("scalings", plan.columns);
   io.list("lengths", plan.lengths, {1, kMaxCount})("growing", plan.growing)("perplexity", plan.perplexity);
   io("passkey", plan.passkey)("speed", plan.speed)("options", plan.options)("shard", plan.shard);

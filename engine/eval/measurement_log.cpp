@@ -33,7 +33,7 @@ void parse_line(std::vector<Measurements>& parts, const std::filesystem::path& f
                 std::string_view line) {
   const std::string where = fmt::format("{}: line {}", file.string(), number);
   const Json json = parse_ordered_json(line, where);
-  const bool plan = json.is_object() && json.contains(kVersionKey);
+  const bool plan = json.contains(kVersionKey);
   if (number == 1 && !plan) fail(file, "not a results file; name another file");
   if (plan && json[kVersionKey] != 1) fail(file, "written by another version of lariat; measure again");
   try {
@@ -88,15 +88,15 @@ void check_same_model(const Plan& there, const Plan& here, const std::filesystem
   if (left != right) fail_other(file, left, right);
 }
 
-// bytes: size up to the end of the last complete line.
+// bytes: 0, then the size of all complete lines.
 std::vector<Measurements> parse_parts(std::string_view text, const std::filesystem::path& file,
                                       size_t& bytes) {
   std::vector<Measurements> parts;
   std::map<std::string, size_t> known;
   size_t number = 0;
-  bytes = 0;
-  for (size_t end = 0; (end = text.find('\n', bytes)) != std::string_view::npos; bytes = end + 1) {
+  for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n', bytes)) {
     parse_line(parts, file, ++number, text.substr(bytes, end - bytes));
+    bytes = end + 1;
     if (parts.back().records.empty()) known.clear();
     if (!parts.back().records.empty())
       add_once(parts.back(), known, fmt::format("{}: line {}", file.string(), number));
@@ -182,9 +182,7 @@ MeasurementLog::MeasurementLog(std::filesystem::path file, const Plan& plan, boo
   if (!continues) write_line(to_json(plan));
 }
 
-MeasurementLog::~MeasurementLog() {
-  if (fd_ >= 0) ::close(fd_);
-}
+MeasurementLog::~MeasurementLog() { ::close(fd_); }
 
 void MeasurementLog::append(const Record& record) {
   write_line(to_json(record));

@@ -321,6 +321,10 @@ TEST(MeasurementLogs, LabelsAreTheSettingsOfTheRecord) {
   EXPECT_EQ(found.seed, 7U);
   EXPECT_EQ(found.trials, 9);
   EXPECT_FALSE(found.window_method || found.stride || found.step);
+  const Json labels = to_json(found);
+  EXPECT_EQ(labels["activations"], 16);
+  EXPECT_EQ(labels["seed"], 7);
+  EXPECT_EQ(labels["settings"], found.settings);
   plan.passkey.chat = true;
   EXPECT_EQ(of(Retrieval{.task = NeedleTask::kMultikey}).chat, true);
   EXPECT_EQ(of(Retrieval{.task = NeedleTask::kMultikey}).task, NeedleTask::kMultikey);
@@ -331,6 +335,7 @@ TEST(MeasurementLogs, LabelsAreTheSettingsOfTheRecord) {
   EXPECT_EQ(windows.text, "text.txt");
   EXPECT_EQ(windows.window_method, "sliding");
   EXPECT_EQ(windows.stride, 64);
+  EXPECT_EQ(to_json(windows)["window_method"], "sliding");
   EXPECT_FALSE(windows.step || windows.task || windows.chat || windows.seed || windows.trials);
   EXPECT_EQ(of(Loss{.stride = 5}).stride, 5);
   EXPECT_EQ(of(Divergence()).window_method, "sliding");
@@ -368,6 +373,8 @@ TEST(MeasurementLogs, LabelsAreTheSettingsOfTheRecord) {
   plan.options.stale_cache = false;
   EXPECT_FALSE(of(Loss()).stale);
   EXPECT_TRUE(of(Loss(), "dynamic stale").stale);
+  plan.text.reset();
+  EXPECT_FALSE(of(Divergence()).text);
 }
 
 TEST_F(MethodSweep, TimeIsEstimatedByVisibleKeys) {

@@ -55,6 +55,8 @@ TEST_F(Verdicts, ErrorsComeFromBlockDifferences) {
   const double value = std::stod(row["value"]), error = std::stod(row["error"]);
   EXPECT_NEAR(error, 0.00501, 1e-5);
   EXPECT_NEAR(std::stod(row["high"]), value * std::exp(1.96 * error / value), 1e-9);
+  EXPECT_NEAR(std::stod(row["low"]), value * std::exp(-1.96 * error / value), 1e-9);
+  EXPECT_NEAR(all[0].gap.high - all[0].gap.low, 2 * 2.576 * all[0].gap.error, 1e-9);
   EXPECT_TRUE(names(measure(16, 0.04F), "4.1 % ± 1.1 %"));
   EXPECT_TRUE(names(measure(17, 0.02F, true), "0.54 %"));
   measure(16, 0.05F);
@@ -136,6 +138,24 @@ TEST_F(Verdicts, LargeSweepsOfTiesShowNothing) {
   EXPECT_GE(outside, 45) << "of 9,000, without the correction";
 }
 
+// p: 0.0041
+TEST_F(Verdicts, EqualColumnsCountAsComparisons) {
+  std::vector<float> best(text_.begin(), text_.begin() + 16), worse = best;
+  for (size_t i = 0; i < worse.size(); ++i) worse[i] += 0.04F + (i % 2 == 0 ? 0.054F : -0.054F);
+  add_losses("none", 200, best);
+  add_losses("yarn", 200, worse);
+  add_losses("none", 400, losses(0));
+  add_losses("yarn", 400, losses(1));
+  float loss = 1;
+  for (const char* scaling : {"none", "ntk", "yarn"}) add_losses(scaling, 100, {++loss});
+  const auto shown = [&] {
+    return std::ranges::count(differences(tabulate(log_)), true, &Difference::shown);
+  };
+  EXPECT_EQ(shown(), 2);
+  add_losses("ntk", 200, best);
+  EXPECT_EQ(shown(), 1);
+}
+
 // 10 of 12 is not significantly less than 12 of 12, but is reported as 10 of 12.
 TEST_F(Verdicts, TiesReportEachColumnsNumber) {
   log_.plan.passkey.trials = 6;
@@ -185,11 +205,14 @@ TEST_F(Verdicts, SharesDependOnTheNumberOfTrials) {
   EXPECT_FALSE(names(last(), "passkeys")) << last();
   measure(50);
   EXPECT_TRUE(said("200 | yarn | 100 % | 100 | 50 | 36 | 62"));
+  log_.plan.passkey.tasks = {NeedleTask::kPasskey, NeedleTask::kMultikey};
+  EXPECT_TRUE(sentences().empty()) << Json(sentences());
   // Newcombe 1998, table II, example (a): 56/70 - 48/80, 95 % from 0.0524 to 0.3339; here 99 %.
   const Gap found = gap(RetrievalValue{70, 56}, RetrievalValue{80, 48});
   EXPECT_NEAR(found.value, 0.2, 1e-12);
   EXPECT_NEAR(found.low, 0.0046, 2e-3);
   EXPECT_NEAR(found.high, 0.3714, 2e-3);
+  EXPECT_DOUBLE_EQ(gap(RetrievalValue{80, 48}, RetrievalValue{70, 56}).p, found.p);
   const auto [low, high] = RetrievalValue{10, 0}.interval();  // Wilson: z^2 / (n + z^2)
   EXPECT_EQ(low, 0);
   EXPECT_NEAR(high, 3.8416 / 13.8416, 1e-9);
