@@ -115,8 +115,8 @@ class Session {
   bool can_take_back(std::span<Sequence* const> sequences, int64_t n = 1) const;
 
   void report_not_finite();  // callers: of a loss or drawn token
-  // Passes every layer's results to `trace` (models/run/trace.h); empty: stops. forward then throws UsageError
-  // for a position method with key ranges.
+  // Passes every layer's results to `trace` (models/run/trace.h); empty: stops. forward then throws
+  // UsageError for a position method with key ranges.
   void observe(TraceFn trace);
   // Throws UsageError if the model is divided among processes.
   void refuse_ranks(const char* what) const;
