@@ -134,6 +134,24 @@ TEST_F(MeasuringTest, SweepWritesAReportWithTheWinner) {
   EXPECT_EQ(comparable(dir_ / "out.jsonl.old").size(), 5U + 4U * 2 * 3);
 }
 
+TEST_F(MeasuringTest, AReusedPrefillIsComparedAndResumed) {
+  const std::string common = "sweep" + model() + " --file " + text_.string() + " --report " + file("r.html") +
+                             " --lengths 1024 --scalings none,linear,yarn --device cpu --reuse-prefill";
+  const Outcome outcome = run_lariat(common + " --tail 128 --check 1");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json report = data_of(dir_ / "r.html");
+  std::set<std::string> columns;
+  for (const Json& result : report["results"]) columns.insert(result["scaling"].get<std::string>());
+  EXPECT_EQ(columns,
+            (std::set<std::string>{"dynamic-yarn", "none reused", "linear reused", "yarn", "yarn reused"}));
+  EXPECT_EQ(columns.size(), report["results"].size());
+  EXPECT_TRUE(names(outcome.out, "yarn reused | pairs"));
+  const auto before = comparable(dir_ / "r.jsonl");
+  EXPECT_EQ(run_lariat(common + " --tail 128 --check 1 --resume --quiet").code, 0);
+  EXPECT_EQ(comparable(dir_ / "r.jsonl"), before);
+  expect_error(run_lariat(common + " --tail 64 --check 1 --resume --quiet"), 1, "perplexity.step | 128 | 64");
+}
+
 // More columns and lengths are added; fewer select a subset; other settings start again.
 TEST_F(MeasuringTest, ASweepIsExtendedAndMerged) {
   const auto sweep = [&](const std::string& name, const std::string& options) {
