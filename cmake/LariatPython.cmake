@@ -54,6 +54,17 @@ if(NOT LARIAT_HAS_PYTHON)
 endif()
 message(STATUS "lariat: Python package ON (Python ${Python_VERSION})")
 
+# A wheel holds the libraries: Debian has these as archives, auditwheel copies the others.
+if(DEFINED SKBUILD)
+  foreach(library PCRE2=libpcre2-8.a UTF8PROC=libutf8proc.a)
+    string(REGEX MATCH "(.*)=(.*)" library ${library})
+    find_library(LARIAT_${CMAKE_MATCH_1}_ARCHIVE ${CMAKE_MATCH_2})
+    if(LARIAT_${CMAKE_MATCH_1}_ARCHIVE)
+      set_target_properties(PkgConfig::${CMAKE_MATCH_1} PROPERTIES INTERFACE_LINK_LIBRARIES ${LARIAT_${CMAKE_MATCH_1}_ARCHIVE})
+    endif()
+  endforeach()
+endif()
+
 set(package ${CMAKE_BINARY_DIR}/python/lariat)
 file(GLOB PYTHON_CPP CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/python/*.cpp)
 nanobind_add_module(_lariat STABLE_ABI NB_STATIC NOMINSIZE NB_SUPPRESS_WARNINGS ${PYTHON_CPP})

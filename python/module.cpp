@@ -119,7 +119,7 @@ void add_session_class(nb::module_& module) {
           "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Session"))
       .def("__exit__", [](PySession& self, const nb::args&) { self.close(); })
       .def("close", &PySession::close, "Frees the cache.")
-      .def_prop_ro("tokens", &PySession::tokens, "Ids of the text, int32 [n].")
+      .def_prop_ro("tokens", &PySession::tokens, nb::rv_policy::move, "Ids of the text, int32 [n].")
       .def("append", &PySession::append, arg("ids"), arg("logits") = nb::none(),
            nb::sig("def append(self, ids: object, logits: str | None = None) -> "
                    "numpy.typing.NDArray[numpy.float32] | None"),

@@ -99,6 +99,7 @@ void compute(Flag& interrupted, const std::function<void()>& work) {
   Worker& worker = Worker::get();
   if (worker.forked())
     throw Error("lariat does not run in a forked process; start processes with the method \"spawn\"");
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();  // list(iterator) runs no bytecode that would
   const std::optional<nb::python_error> raised = [&] {
     const nb::gil_scoped_release release;
     return worker.run(interrupted, work);

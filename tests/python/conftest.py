@@ -17,7 +17,8 @@ GOLDEN = ROOT / "tests/golden"
 
 def run(*words):
     """-> stdout of the command line."""
-    program = [os.environ["LARIAT_PROGRAM"], words[0], "--device", "cpu", "--quiet", *words[1:]]
+    common = [] if words[0] in ("tokenize", "inspect") else ["--device", "cpu", "--quiet"]
+    program = [os.environ["LARIAT_PROGRAM"], words[0], *common, *words[1:]]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # the module's sanitizer
     words = [str(word) for word in program]
     return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
@@ -40,13 +41,17 @@ def tensors(file):
 
 
 def logits_of(model, ids, folder, *options):
-    """-> logits and trace of the command line."""
-    out, trace = folder / "logits.safetensors", folder / "trace.safetensors"
+    """-> logits of the command line."""
+    out = folder / "logits.safetensors"
     run("logits", "-m", model, "--tokens", ",".join(map(str, ids)), "--out", out, *options)
-    if not any("--position-method" in str(option) for option in options):
-        run("logits", "-m", model, "--tokens", ",".join(map(str, ids)), "--out", out, "--trace", trace, *options)
-        return tensors(out)["logits"], tensors(trace)
-    return tensors(out)["logits"], {}
+    return tensors(out)["logits"]
+
+
+def trace_of(model, ids, folder):
+    """-> results of all layers of the command line."""
+    out = folder / "trace.safetensors"
+    run("logits", "-m", model, "--tokens", ",".join(map(str, ids)), "--out", folder / "traced.safetensors", "--trace", out)
+    return tensors(out)
 
 
 def same(a, b):
