@@ -98,6 +98,7 @@ TEST_F(Verdicts, StaleKeysOfAGrowingContextMayWin) {
   log_.plan.original_ctx = 200;
   add_grown("dynamic", 0.5, 0.001);
   add_grown("dynamic stale", 0, 0.001);
+  loss_in(log_.records[1]).positions[0].loss = NAN;
   EXPECT_TRUE(said("200 | dynamic | 39 | less"));
   log_.records.clear();
   log_.plan.growing.columns.clear();
