@@ -40,7 +40,7 @@ TEST_F(Verdicts, AViewHasRangesAndRatios) {
   EXPECT_FALSE(holds(ratio->wide, "nan"));
   log_.view.ranges = {{0, 100}, {100, 200}, {100, 390}};
   EXPECT_EQ(growing_ranges(tabulate(log_)).front().name(), "up to 100");
-  EXPECT_TRUE(names(last(), "100 | 400")) << "the ranges replace the default ones";
+  EXPECT_EQ(sentences().size(), 3U) << "the ranges replace the default ones";
 }
 
 TEST_F(Verdicts, CompareGrowingContextsAndStaleKeys) {
