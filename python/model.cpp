@@ -154,7 +154,7 @@ std::vector<int32_t> to_prompt(const OpenModel& model, std::span<const int32_t> 
   return ids;
 }
 
-const std::shared_ptr<OpenModel>& PyModel::opened() const {
+std::shared_ptr<OpenModel> PyModel::opened() const {
   if (!model_) throw UsageError("the model is closed; open it again");
   return model_;
 }
@@ -189,8 +189,9 @@ nb::object PyModel::chat(nb::handle messages, bool answer, bool tokenize) const 
 }
 
 nb::object PyModel::facts() const {
+  const std::filesystem::path path = opened()->path;
   Facts facts;
-  compute([&](const Flag&) { facts = facts_of(opened()->path); });
+  compute([&](const Flag&) { facts = facts_of(path); });
   return to_python(facts.json);
 }
 

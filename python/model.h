@@ -61,7 +61,7 @@ class PyModel {
   PyModel& operator=(const PyModel&) = delete;
   ~PyModel() { destroy_later(std::move(model_)); }
 
-  const std::shared_ptr<OpenModel>& opened() const;  // throws Error if closed
+  std::shared_ptr<OpenModel> opened() const;  // throws Error if closed
   void close();
 
   Array<int32_t, 1> tokenize(const std::string& text, std::optional<bool> special) const;

@@ -21,7 +21,7 @@ forbid() {  # folder, forbidden includes, their pattern, exceptions, grep's opti
   fail "$lines" "$1 must not include $2"
 }
 
-layers=(kernels models engine tools examples)
+layers=(kernels models engine tools python examples)
 forbid 'any file' 'a file by a path that does not begin at the root' '\.|[^/"]*"|[^"]*/\.\./' 'nothing' -r "${layers[@]}"
 forbid kernels 'what stands above it (models, engine, tools) or file formats' 'models/|engine/|tools/|nlohmann/|CLI/' \
   'nothing' -r kernels
@@ -42,6 +42,8 @@ fail "$(find models -type f | { grep -vE "^models/($known)/[^/]+$" || [ $? -eq 1
 forbid engine 'tools' 'tools/|CLI/' 'nothing' -r engine
 forbid 'engine, but for engine/eval,' 'engine/eval, which measures what engine runs' 'engine/eval/' 'nothing' \
   -r --exclude-dir=eval engine
+forbid python 'tools, the other front end' 'tools/|CLI/' 'nothing' -r python
+forbid 'what is not in python' 'python' 'python/|nanobind/' 'nothing' -r --exclude-dir=python "${layers[@]}"
 forbid 'what is not a test' 'tests' 'tests/' 'nothing' -r "${layers[@]}"
 forbid 'what is not in kernels/cuda' 'CUDA headers, or of kernels/cuda more than make_cuda_backend.h' \
   'cuda|cublas|kernels/cuda/|.*\.cuh' 'kernels/cuda/make_cuda_backend\.h' -r --exclude-dir=cuda "${layers[@]}"

@@ -85,7 +85,7 @@ def include(name):
 
 
 def check_layers(copy):
-    copy_of(copy, "kernels", "models", "engine", "tools", "examples", "scripts", "tests")
+    copy_of(copy, "kernels", "models", "engine", "tools", "python", "examples", "scripts", "tests")
     runs, cuda, cli = "engine, but for engine/eval,", "what is not in kernels/cuda", "#include <CLI/CLI.hpp>\n"
     files = [
         ("any file", "kernels/cpu/gemm.cpp", include("../models/spec/spec.h")),
@@ -121,7 +121,9 @@ def check_layers(copy):
         (runs, "engine/runtime/session.cpp", include("engine/eval/measure/sweep.h")),
         (runs, "engine/folder/new.h", include("engine/eval/measure/sweep.h")),
         *(("what is not a test", f"{layer}/new.cpp", include("tests/test_util.h"))
-          for layer in ("kernels/cuda", "models", "engine", "tools", "examples")),
+          for layer in ("kernels/cuda", "models", "engine", "tools", "python", "examples")),
+        ("python", "python/session.cpp", include("tools/options.h")),
+        ("what is not in python", "tools/new.cpp", include("python/model.h")),
         (cuda, "kernels/cpu/gemm.cpp", "#include <cuda_runtime.h>\n"),
         (cuda, "models/load/model.cpp", "#include <cuda.h>\n"),
         (cuda, "engine/runtime/session.cpp", "#include <cublas_v2.h>\n"),

@@ -14,7 +14,7 @@ def perplexity(model, file, ctx=None, *, method="sliding", stride=256, step=0, m
     """Perplexity of a text file, as `lariat perplexity`: a dict per length of `ctx` (tokens, one or a list).
 
     method: sliding, chunks, growing or anchored; stride, step: tokens (step 0: the method's); max_tokens: 0 all; buckets: number
-    or rising ends of "positions". "nll": sum in nats; "ppl": exp(nll / tokens); "error": standard error of ppl.
+    or rising ends of "positions". "nll": sum in nats; "ppl": exp(nll / tokens); "stderr": its standard error.
     """
     return _lariat.perplexity(model, file, ctx=ctx, method=method, stride=stride, step=step, max_tokens=max_tokens,
                               buckets=buckets, rope_scaling=rope_scaling, position_method=position_method,

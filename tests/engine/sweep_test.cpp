@@ -41,6 +41,28 @@ TEST_F(SweepTest, ALogIdentifiesModelAndTexts) {
   EXPECT_EQ(model_identity(of_gguf.model).name, "llama_gqa.gguf");
 }
 
+TEST_F(SweepTest, APlanHasTheSettingsOfItsRun) {
+  SessionOptions session = engine_.session_for(sweep().scaling_for("yarn", 640));
+  const auto options = [&] { return plan_of(engine_, session, {512, 640}).options; };
+  EXPECT_EQ(options().weights, "none");
+  engine_.model.files = open_files(source_dir() / "tests/golden/gguf/mixtral.gguf");
+  EXPECT_EQ(options().weights, "BF16");
+  EXPECT_FALSE(options().activations);
+  session.activations = 16;
+  EXPECT_EQ(options().activations, 16);
+  const auto plain = options().frequencies;
+  session.rope->attention_factor = 3;
+  const auto scaled = options().frequencies;
+  EXPECT_NE(scaled, plain);
+  session.rope->beta_fast = 16;
+  EXPECT_NE(options().frequencies, scaled);
+  EXPECT_EQ(column_of(session), Column("yarn"));
+  session.rope->type = RopeType::kDefault;
+  session.positions.name = "dca";
+  session.stale_cache = true;
+  EXPECT_EQ(column_of(session), Column("dca stale"));
+}
+
 TEST_F(SweepTest, AGrowingContextIsMeasuredToTheLongestWithAndWithoutStaleKeys) {
   options_.perplexity = options_.passkey = false;
   const Measurements log = run("a.jsonl");

@@ -40,7 +40,7 @@ TEST_F(Verdicts, AViewHasRangesAndRatios) {
   EXPECT_FALSE(holds(ratio->wide, "nan"));
   log_.view.ranges = {{0, 100}, {100, 200}, {100, 390}};
   EXPECT_EQ(growing_ranges(tabulate(log_)).front().name(), "up to 100");
-  EXPECT_TRUE(names(last(), "100 | 400")) << "the ranges replace the default ones";
+  EXPECT_EQ(sentences().size(), 3U) << "the ranges replace the default ones";
 }
 
 TEST_F(Verdicts, CompareGrowingContextsAndStaleKeys) {
@@ -98,6 +98,7 @@ TEST_F(Verdicts, StaleKeysOfAGrowingContextMayWin) {
   log_.plan.original_ctx = 200;
   add_grown("dynamic", 0.5, 0.001);
   add_grown("dynamic stale", 0, 0.001);
+  loss_in(log_.records[1]).positions[0].loss = NAN;
   EXPECT_TRUE(said("200 | dynamic | 39 | less"));
   log_.records.clear();
   log_.plan.growing.columns.clear();
