@@ -4,7 +4,7 @@
 set(LARIAT_PYTHON AUTO CACHE STRING "Python package: AUTO (with the tests, if Python's headers are installed), ON or OFF")
 set_property(CACHE LARIAT_PYTHON PROPERTY STRINGS AUTO ON OFF)
 set(LARIAT_HAS_PYTHON OFF)
-set(LARIAT_NO_PYTHON "the build has -DLARIAT_PYTHON=OFF")
+set(LARIAT_NO_PYTHON "-DLARIAT_PYTHON=ON builds it")
 
 # Sets LARIAT_HAS_PYTHON, or LARIAT_NO_PYTHON to the reason.
 macro(lariat_find_python)
