@@ -300,6 +300,7 @@ TEST_F(MeasurementLogsOnDisk, StaySmallEnoughToResume) {
   MeasurementLog device("/dev/null", empty_plan(), false);
   for (int i = 0; i < 2; ++i) device.append(large);
   EXPECT_TRUE(names(error_of([&] { MeasurementLog("/dev/full", empty_plan(), false); }), "/dev/full"));
+  EXPECT_TRUE(names(error_of([&] { MeasurementLog("/dev/null", empty_plan(), true); }), "/dev/null"));
 }
 
 TEST_F(MeasurementLogsOnDisk, KeepTheLossesOfUnfinishedUnits) {
