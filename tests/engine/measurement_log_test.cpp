@@ -282,13 +282,16 @@ TEST_F(MeasurementLogsOnDisk, AreResumedAfterTheirLastLine) {
   put("a.jsonl", "");
   EXPECT_EQ(resumed(plan), 0U);
   EXPECT_EQ(slurp(file), header);
+  EXPECT_TRUE(is_measurement_log(file));
   put("a.jsonl", "x");
   EXPECT_TRUE(names(error_of([&] { resumed(plan); }), "a.jsonl"));
   EXPECT_EQ(slurp(file), "x");
+  put("b.jsonl", std::string(header.size(), ' '));
+  EXPECT_FALSE(is_measurement_log(dir_ / "b.jsonl"));
 }
 
 TEST_F(MeasurementLogsOnDisk, StaySmallEnoughToResume) {
-  const Record large{"none", 512, RowAnswer{.answer = std::string(40 << 20, 'x')}};
+  const Record large{"none", 512, RowAnswer{.answer = std::string(40 << 20, 'x'), .score = 0}};
   for (const bool resume : {false, true}) {
     MeasurementLog log(dir_ / "a.jsonl", empty_plan(), resume);
     if (!resume) log.append(large);
@@ -297,6 +300,38 @@ TEST_F(MeasurementLogsOnDisk, StaySmallEnoughToResume) {
   MeasurementLog device("/dev/null", empty_plan(), false);
   for (int i = 0; i < 2; ++i) device.append(large);
   EXPECT_TRUE(names(error_of([&] { MeasurementLog("/dev/full", empty_plan(), false); }), "/dev/full"));
+  EXPECT_TRUE(names(error_of([&] { MeasurementLog("/dev/null", empty_plan(), true); }), "/dev/null"));
+}
+
+TEST_F(MeasurementLogsOnDisk, KeepTheLossesOfUnfinishedUnits) {
+  const auto file = dir_ / "a.jsonl";
+  MeasurementLog log(file, empty_plan(), false);
+  LossJournal journal(log, "none", 512, Kind::kGrowing, true);
+  journal.keep(3, {{1, NAN}, {2}}, 9);
+  journal.keep(4, {{1}}, 0);
+  log.append({"none", 512, Speed{1}});
+  MeasurementLog resumed(file, empty_plan(), true);
+  const auto known = [&](const Unit& unit, int64_t first, const std::vector<size_t>& sizes) {
+    const LossJournal read(resumed, unit.column, unit.length, unit.kind, true);
+    const auto* const losses = read.known(first, sizes);
+    return losses == nullptr ? "" : Json(*losses).dump();
+  };
+  const Unit unit{Kind::kGrowing, "none", 512};
+  EXPECT_EQ(known(unit, 3, {2, 1}), "[[1.0,null],[2.0]]");
+  EXPECT_EQ(known(unit, 4, {1}), "[[1.0]]");
+  EXPECT_EQ(known(unit, 5, {1}) + known(unit, 3, {1, 2}), "");
+  for (const Unit& other :
+       {Unit{Kind::kPerplexity, "none", 512}, {Kind::kGrowing, "yarn", 512}, {Kind::kGrowing, "none", 256}})
+    EXPECT_EQ(known(other, 3, {2, 1}), "");
+  EXPECT_TRUE(names(error_of([&] { known(unit, 4, {2}); }), "a.jsonl"));
+
+  log.append({"none", 512, RowAnswer{.answer = std::string((64 << 20) - 2000, 'x')}});
+  const LossJournal::Losses many(1, std::vector<double>(1000, 1));
+  EXPECT_TRUE(names(error_of([&] { journal.keep(5, many, 0); }), "a.jsonl"));
+  LossJournal optional(log, "none", 512, {}, false);
+  optional.keep(5, many, 0);
+  optional.keep(6, {{1}}, 0);
+  EXPECT_EQ(std::filesystem::file_size(file), 0U);
 }
 
 TEST_F(MeasurementLogsOnDisk, AreMergedIfTheirSettingsAreTheSame) {

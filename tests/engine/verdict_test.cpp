@@ -147,7 +147,10 @@ TEST_F(Verdicts, EqualColumnsCountAsComparisons) {
   add_losses("none", 400, losses(0));
   add_losses("yarn", 400, losses(1));
   float loss = 1;
-  for (const char* scaling : {"none", "ntk", "yarn"}) add_losses(scaling, 100, {++loss});
+  for (const char* scaling : {"none", "ntk", "yarn"}) {
+    add_losses(scaling, 100, {++loss, loss});
+    loss_in(log_.records.back()).error = NAN;
+  }
   const auto shown = [&] {
     return std::ranges::count(differences(tabulate(log_)), true, &Difference::shown);
   };
