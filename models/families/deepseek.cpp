@@ -2,7 +2,8 @@
 
 #include "models/families/family.h"
 
-// Families with latent attention: DeepSeek-V2 and V3, MiniCPM3 (transformers 5.23).
+// Families with latent attention or the routers of DeepSeek: DeepSeek, GLM-4.5 and 4.7-Flash, Youtu-LLM,
+// MiniCPM3 (transformers 5.24).
 namespace lariat {
 namespace {
 
@@ -61,23 +62,28 @@ void expect_word(const JsonFields& config, const char* key, std::string_view wor
 struct ExpertDefaults {
   int64_t n, shared, intermediate_size, first_dense;
   double scale;
+  int64_t n_chosen = 0, n_groups = 0;  // 0: the keys are required
 };
+
+int64_t need_or(const JsonFields& config, const char* key, int64_t hi, int64_t missing) {
+  return missing > 0 ? config.integer(key, 1, hi).value_or(missing) : config.need_integer(key, 1, hi);
+}
 
 ExpertsSpec read_experts(const JsonFields& config, const ExpertDefaults& d) {
   ExpertsSpec experts;
   experts.n = config.integer("n_routed_experts", 1, kMaxExperts).value_or(d.n);
   experts.intermediate_size =
       config.integer("moe_intermediate_size", 1, kMaxIntermediate).value_or(d.intermediate_size);
-  experts.router.n_chosen = config.need_integer("num_experts_per_tok", 1, experts.n);
+  experts.router.n_chosen = need_or(config, "num_experts_per_tok", experts.n, d.n_chosen);
   experts.router.scale =
       static_cast<float>(config.number("routed_scaling_factor", 0.0, 1e6).value_or(d.scale));
   return experts;
 }
 
-void read_groups(const JsonFields& config, ExpertsSpec& experts) {
+void read_groups(const JsonFields& config, ExpertsSpec& experts, int64_t missing = 0) {
   Router& router = experts.router;
-  router.n_groups = config.need_integer("n_group", 1, experts.n);
-  router.kept_groups = config.need_integer("topk_group", 1, router.n_groups);
+  router.n_groups = need_or(config, "n_group", experts.n, missing);
+  router.kept_groups = need_or(config, "topk_group", router.n_groups, missing);
   if (experts.n % router.n_groups != 0)
     config.fail("n_group", "expected a divisor of the " + std::to_string(experts.n) + " experts");
   if (router.n_chosen > experts.n / router.n_groups * router.kept_groups)
@@ -85,13 +91,30 @@ void read_groups(const JsonFields& config, ExpertsSpec& experts) {
 }
 
 void use_shared_experts(const JsonFields& config, const ExpertDefaults& d, const ExpertsSpec& experts,
-                        ModelSpec& spec) {
-  if (config.integer("moe_layer_freq", 1, kMaxLayers).value_or(1) != 1)
+                        ModelSpec& spec, int64_t every = 1) {
+  if (config.integer("moe_layer_freq", 1, kMaxLayers).value_or(1) != every)
     config.fail("moe_layer_freq", "only 1 is supported; use another model");
   const int64_t shared = config.integer("n_shared_experts", 0, kMaxExperts).value_or(d.shared);
   const int64_t dense = config.integer("first_k_dense_replace", 0, kMaxLayers).value_or(d.first_dense);
-  for (size_t i = static_cast<size_t>(dense); i < spec.layers.size(); ++i)
-    use_experts(experts, shared, spec.layers[i]);
+  for (size_t i = static_cast<size_t>(dense); i < spec.layers.size(); ++i) {
+    if (i % static_cast<size_t>(every) == 0) use_experts(experts, shared, spec.layers[i]);
+  }
+}
+
+// DeepSeek-V3's router: sigmoids, and a correction for the choice alone.
+ExpertsSpec read_corrected_experts(const JsonFields& config, const ExpertDefaults& d) {
+  ExpertsSpec experts = read_experts(config, d);
+  expect_word(config, "scoring_func", "sigmoid");
+  expect_word(config, "topk_method", "noaux_tc");
+  experts.router.sigmoid = experts.choice_bias = true;
+  experts.router.normalise = config.boolean("norm_topk_prob").value_or(true);
+  read_groups(config, experts, d.n_groups);
+  return experts;
+}
+
+// Multi-token prediction layers.
+void read_unread_layers(const JsonFields& config, int64_t missing, ModelSpec& spec) {
+  spec.n_unread_layers = config.integer("num_nextn_predict_layers", 0, kMaxLayers).value_or(missing);
 }
 
 }  // namespace
@@ -133,14 +156,107 @@ ModelSpec read_deepseek_v3(const JsonFields& config) {
   defaults.rope.interleaved = defaults.rope.interleave_is_key = true;
   ModelSpec spec = read_with_latent(config, defaults, 128);
   const ExpertDefaults d{256, 1, 2048, 3, 2.5};
+  use_shared_experts(config, d, read_corrected_experts(config, d), spec);
+  read_unread_layers(config, 1, spec);
+  return spec;
+}
+
+// GLM-4.7-Flash (models/glm4_moe_lite).
+ModelSpec read_glm4_moe_lite(const JsonFields& config) {
+  Defaults defaults;
+  defaults.vocab_size = 154880;
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 10240;
+  defaults.n_layers = 47;
+  defaults.n_heads = 20;
+  defaults.max_position_embeddings = 202752;
+  defaults.norm_eps = 1e-5;
+  defaults.bos_token_id = 0;
+  defaults.eos_token_id = 1;
+  defaults.rope.interleaved = defaults.rope.interleave_is_key = true;
+  ModelSpec spec = read_with_latent(config, defaults, 256);
+  const ExpertDefaults d{64, 1, 1536, 1, 1.8, 4, 1};
+  const ExpertsSpec experts = read_corrected_experts(config, d);
+  const auto types = config.strings("mlp_layer_types");
+  if (!types) use_shared_experts(config, d, experts, spec);
+  if (types && types->size() != spec.layers.size())
+    config.fail("mlp_layer_types", "expected one entry per layer");
+  const int64_t shared = config.integer("n_shared_experts", 0, kMaxExperts).value_or(d.shared);
+  for (size_t i = 0; types && i < types->size(); ++i) {
+    if ((*types)[i] == "sparse") use_experts(experts, shared, spec.layers[i]);
+  }
+  if (types) config.mark_read("first_k_dense_replace");
+  read_unread_layers(config, 1, spec);
+  return spec;
+}
+
+// GLM-4.5: attention with half of each head rotated (models/glm4_moe).
+ModelSpec read_glm4_moe(const JsonFields& config) {
+  Defaults defaults;
+  defaults.vocab_size = 151552;
+  defaults.intermediate_size = 10944;
+  defaults.n_layers = 46;
+  defaults.n_heads = 96;
+  defaults.n_kv_heads = 8;
+  defaults.max_position_embeddings = 131072;
+  defaults.norm_eps = 1e-5;
+  defaults.rope = {.partial_rotary_factor = 0.5, .partial_is_key = true};
+  ModelSpec spec = read_decoder(config, defaults);
+  check_sliding_layers(config, spec);
+  const bool bias = config.boolean("attention_bias").value_or(false);
+  const bool norms = config.boolean("use_qk_norm").value_or(false);
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.qkv_bias = bias;
+    layer.attention.qk_norm = norms ? QkNorm::kPerHead : QkNorm::kNone;
+  }
+  spec.bias_keys = "attention_bias";
+  const ExpertDefaults d{128, 1, 1408, 1, 1.0, 8, 1};
+  use_shared_experts(config, d, read_corrected_experts(config, d), spec);
+  read_unread_layers(config, 1, spec);
+  return spec;
+}
+
+// Youtu-LLM: latent attention in a dense model (models/youtu).
+ModelSpec read_youtu(const JsonFields& config) {
+  Defaults defaults;
+  defaults.vocab_size = 128256;
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 6144;
+  defaults.n_heads = 16;
+  defaults.max_position_embeddings = 131072;
+  defaults.tie_word_embeddings = true;
+  defaults.bos_token_id = 128000;
+  defaults.eos_token_id = 128001;
+  defaults.rope.interleaved = defaults.rope.interleave_is_key = true;
+  return read_with_latent(config, defaults, 128);
+}
+
+void adapt_youtu(nlohmann::json& config) {
+  for (const char* of_experts : {"first_k_dense_replace", "moe_intermediate_size", "n_shared_experts"})
+    config.erase(of_experts);
+}
+
+// DeepSeek's first model with experts (modeling_deepseek.py of deepseek-ai/deepseek-moe-16b-base).
+ModelSpec read_deepseek(const JsonFields& config) {
+  Defaults defaults;
+  defaults.vocab_size = 102400;
+  defaults.bos_token_id = 100000;
+  defaults.eos_token_id = 100001;
+  ModelSpec spec = read_decoder(config, defaults);
+  read_biases(config, /*has_mlp_bias=*/false, spec);
+  check_sliding_layers(config, spec);
+  expect_word(config, "scoring_func", "softmax");
+  const bool renormalise = config.boolean("norm_topk_prob").value_or(false);
+  if (!config.has("n_routed_experts")) {
+    for (const char* of_experts : {"moe_intermediate_size", "num_experts_per_tok", "n_shared_experts",
+                                   "first_k_dense_replace", "moe_layer_freq"})
+      config.mark_read(of_experts);
+    return spec;
+  }
+  const ExpertDefaults d{1, 0, 1407, 0, 1.0};
   ExpertsSpec experts = read_experts(config, d);
-  expect_word(config, "scoring_func", "sigmoid");
-  expect_word(config, "topk_method", "noaux_tc");
-  experts.router.sigmoid = experts.choice_bias = true;
-  experts.router.normalise = config.boolean("norm_topk_prob").value_or(true);
-  read_groups(config, experts);
-  use_shared_experts(config, d, experts, spec);
-  spec.n_unread_layers = config.integer("num_nextn_predict_layers", 0, kMaxLayers).value_or(1);
+  experts.router.normalise = renormalise && experts.router.n_chosen > 1;
+  use_shared_experts(config, d, experts, spec, config.integer("moe_layer_freq", 1, kMaxLayers).value_or(1));
   return spec;
 }
 
@@ -158,9 +274,13 @@ void adapt_deepseek(nlohmann::json& config) {
   config.emplace("n_group", v2 || v3 ? 8 : 1);
   config.emplace("topk_group", v2 ? 3 : v3 ? 4 : 1);
   if (config["routed_scaling_factor"] == 0) config["routed_scaling_factor"] = 1.0;
-  const bool third = config["model_type"] == "deepseek_v3", groups = config["n_group"] > 1;
+  const bool third = config["model_type"] != "deepseek_v2", groups = config["n_group"] > 1;
+  if (config["model_type"] == "deepseek") {
+    for (const char* later : {"n_group", "topk_group"}) config.erase(later);
+    return;
+  }
   config["topk_method"] = third ? "noaux_tc" : groups ? "group_limited_greedy" : "greedy";
-  if (third) config["num_nextn_predict_layers"] = 0;
+  if (third) config.emplace("num_nextn_predict_layers", 0);
 }
 
 // Dense; rotated dimensions are paired half and half.
@@ -176,17 +296,7 @@ ModelSpec read_minicpm3(const JsonFields& config) {
   defaults.norm_eps = 1e-5;
   defaults.tie_word_embeddings = true;
   ModelSpec spec = read_with_latent(config, defaults, 0);
-  // null disables a multiplier; a missing key has a default.
-  const auto multiplier = [&](const char* key, double missing, double none) {
-    return config.number(key, 1e-6, 1e6).value_or(config.present(key) ? none : missing);
-  };
-  const auto hidden = static_cast<double>(spec.hidden_size),
-             n_layers = static_cast<double>(spec.layers.size());
-  spec.embedding_multiplier = static_cast<float>(multiplier("scale_emb", 12.0, 1.0));
-  spec.logits_multiplier = static_cast<float>(multiplier("dim_model_base", 256.0, hidden) / hidden);
-  for (LayerSpec& layer : spec.layers)
-    layer.residual_multiplier =
-        static_cast<float>(multiplier("scale_depth", 1.4, std::sqrt(n_layers)) / std::sqrt(n_layers));
+  read_minicpm_multipliers(config, 12.0, 256.0, 1.4, spec);
   return spec;
 }
 

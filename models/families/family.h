@@ -15,9 +15,10 @@ struct GgufFamily {
   std::string_view architecture{};  // general.architecture; "": no GGUF files
   std::string_view when{};  // architecture key with a value of at least `least` in this family's files
   int64_t least = 1;
-  bool paired_rows = false;     // the converter orders the rows of q and k by pairs
-  bool norms_hold_one = false;  // the converter adds the norms' 1 to their weights
-  std::string_view names{};     // layer parts with other names than in other families' files (gguf_names.cpp)
+  std::string_view bias = "attn_output";  // its bias means attention_bias
+  bool paired_rows = false;               // the converter orders the rows of q and k by pairs
+  bool norms_hold_one = false;            // the converter adds the norms' 1 to their weights
+  std::string_view names{};   // layer parts with other names than in other families' files (gguf_names.cpp)
   std::string_view strips{};  // parts of general.name: llama.cpp drops white space after their special tokens
   void (*adapt)(nlohmann::json& config) = nullptr;  // corrects the converted config
 };
@@ -55,7 +56,8 @@ inline constexpr std::string_view kMixtralParts =
     "ffn_gate_inp block_sparse_moe.gate ffn_gate_exps block_sparse_moe.experts.{}.w1 "
     "ffn_up_exps block_sparse_moe.experts.{}.w3 ffn_down_exps block_sparse_moe.experts.{}.w2";
 using AdaptConfig = void(nlohmann::json& config);
-AdaptConfig adapt_gemma, adapt_granite, adapt_mixtral, adapt_qwen3_moe, adapt_deepseek, adapt_gpt_oss;
+AdaptConfig adapt_gemma, adapt_granite, adapt_mixtral, adapt_qwen3_moe, adapt_deepseek, adapt_gpt_oss,
+    adapt_olmoe, adapt_ernie, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen;
 
 // --- shared by families ------------------------------------------------------------------------------------
 
@@ -103,6 +105,10 @@ void check_experts(const JsonFields& config, const ModelSpec& spec);
 
 // n_shared: experts for every token.
 void use_experts(const ExpertsSpec& experts, int64_t n_shared, LayerSpec& layer);
+
+// scale_emb, dim_model_base and scale_depth, with their defaults.
+void read_minicpm_multipliers(const JsonFields& config, double scale_emb, double dim_model_base,
+                              double scale_depth, ModelSpec& spec);
 
 // Adds eos_token_id (one or a list), each once; warns of ids outside the vocabulary.
 void add_eos_tokens(const JsonFields& config, ModelSpec& spec);

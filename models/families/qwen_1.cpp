@@ -64,4 +64,11 @@ ModelSpec read_qwen(const JsonFields& config) {
   return spec;
 }
 
+// A GGUF file has neither the names nor seq_length: llama.cpp runs it as a Qwen 2.
+void adapt_qwen(nlohmann::json& config) {
+  config["architectures"] = {"Qwen2ForCausalLM"};
+  config["model_type"] = "qwen2";
+  config["intermediate_size"] = config["intermediate_size"].get<int64_t>() / 2;  // gate and up together
+}
+
 }  // namespace lariat

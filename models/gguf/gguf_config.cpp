@@ -38,7 +38,8 @@ class Config {
     gguf_add_unread(
         file_, arch_ + ".",
         "vocab_size tensor_data_layout pooling_type rope.scaling.finetuned rope.scaling.yarn_attn_factor "
-        "rope.scaling.yarn_beta_* rope.scaling.yarn_log_multiplier",
+        "rope.scaling.yarn_beta_* rope.scaling.yarn_log_multiplier attention.layer_norm_epsilon ssm.* "
+        "expert_shared_feed_forward_length",
         json_);
     if (family_.gguf.adapt != nullptr) family_.gguf.adapt(json_);
     return std::move(json_);
@@ -53,7 +54,7 @@ class Config {
   double number(std::string_view name, double missing) const {
     return file_.number(key(name)).value_or(missing);
   }
-  bool has_tensor(const char* name) const { return file_.tensor(name) != nullptr; }
+  bool has_tensor(const std::string& name) const { return file_.tensor(name) != nullptr; }
 
   void sizes() {
     json_["architectures"] = {family_.name};
@@ -70,9 +71,11 @@ class Config {
     head_dim_ = gguf_head_dim(file_);
     json_["vocab_size"] = embed->shape[0];
     json_["hidden_size"] = size("embedding_length");
-    json_["num_hidden_layers"] = n_layers_ = size("block_count");
-    if (n_layers_ > kMaxLayers)
-      file_.fail(key("block_count"), "more layers than supported; use another model");
+    const int64_t predicting = size("nextn_predict_layers", 0);  // counted in block_count
+    json_["num_hidden_layers"] = n_layers_ = size("block_count") - predicting;
+    if (n_layers_ > kMaxLayers || n_layers_ < 1)
+      file_.fail(key("block_count"), "an unsupported number of layers; use another model");
+    if (predicting > 0) json_["num_nextn_predict_layers"] = predicting;
     json_["intermediate_size"] = size("feed_forward_length");
     json_["num_attention_heads"] = heads_;
     json_["num_key_value_heads"] = size("attention.head_count_kv", heads_);
@@ -83,7 +86,8 @@ class Config {
     json_["rms_norm_eps"] = *file_.number(eps);
     json_["tie_word_embeddings"] = !has_tensor("output.weight");
     json_["torch_dtype"] = dtype();
-    json_["attention_bias"] = has_tensor("blk.0.attn_output.bias");
+    json_["attention_bias"] = has_tensor(fmt::format("blk.0.{}.bias", family_.gguf.bias));
+    if (has_tensor("blk.0.attn_q_norm.weight")) json_["use_qk_norm"] = true;
     json_["mlp_bias"] = has_tensor("blk.0.ffn_down.bias");
     if (size("attention.value_length", head_dim_) != head_dim_ && !is_latent(file_))
       file_.fail(key("attention.value_length"),
@@ -286,6 +290,12 @@ std::string gguf_architecture(const GgufFile& file) {
   return std::string(arch->substr(0, 60));
 }
 
+// Files of GLM-4.7-Flash lack the gating function; only sigmoids have a correction.
+static bool has_correction(const GgufFile& file) {
+  return std::ranges::any_of(file.tensors,
+                             [](const StoredTensor& t) { return t.name.ends_with(".exp_probs_b.bias"); });
+}
+
 const Family& gguf_family(const GgufFile& file) {
   const std::string arch = gguf_architecture(file);
   const Family* family = nullptr;
@@ -293,8 +303,10 @@ const Family& gguf_family(const GgufFile& file) {
   for (const Family& each : families()) {
     const GgufFamily& gguf = each.gguf;
     if (!gguf.architecture.empty()) known.insert(gguf.architecture);
-    if (gguf.architecture == arch &&
-        (gguf.when.empty() || gguf_size(file, fmt::format("{}.{}", arch, gguf.when), 0) >= gguf.least))
+    if (gguf.architecture != arch) continue;
+    const std::string key = fmt::format("{}.{}", arch, gguf.when);
+    const bool implied = gguf.when == "expert_gating_func" && !file.has(key) && has_correction(file);
+    if (gguf.when.empty() ? family == nullptr : implied || gguf_size(file, key, 0) >= gguf.least)
       family = &each;  // the last match has the narrowest condition
   }
   if (family == nullptr)

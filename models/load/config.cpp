@@ -72,7 +72,9 @@ const Family& find_family(const JsonFields& json) {
   const Family* family = named_family(json);
   if (family == nullptr) refuse_unknown_family(json);
   const std::string type = json.string("model_type").value_or(std::string(family->model_type));
-  if (is_type(*family, type)) return *family;
+  for (const Family& each : families()) {  // several types can share an architecture (Kimi K2)
+    if (each.name == family->name && is_type(each, type)) return each;
+  }
   const auto other =
       std::ranges::find_if(families(), [&](const Family& each) { return is_type(each, type); });
   const std::string expected(family->model_type);

@@ -32,7 +32,7 @@ constexpr TensorRule kUnread[] = {
 };
 constexpr std::string_view kVision =
     "vision_tower. vision_model. visual. multi_modal_projector. mm_projector. audio_tower. "
-    "multimodal_projector. image_newline vision_encoder. vision_language_adapter.";
+    "multimodal_projector. image_newline vision_encoder. vision_language_adapter. vision_embed_tokens.";
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;

@@ -80,6 +80,7 @@ constexpr KeyRule kWarned[] = {
     {"n_group topk_group embedding_fraction", "1", kUnknown},
     {"norm_type", "low_precision_layernorm", kUnknown},
     {"norm_topk_prob", "true", kUnknown},
+    {"activation", "swiglu", kUnknown},
 };
 
 // Keys about training, other files or implementation. * matches anything.
@@ -89,7 +90,7 @@ constexpr std::string_view kHarmlessKeys =
     "pretraining_tp ep_size aux_loss_alpha seq_aux output_router_logits max_window_layers model_max_length "
     "max_sequence_length tokenizer_class tokenizer_name id2label label2id verbose "
     "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion skip_bias_add* offset_alibi "
-    "learned_pos_emb attn_impl";
+    "learned_pos_emb attn_impl img_processor embd_layer";
 
 // JSON may hold a number in fewer digits than the model.
 bool is_near(const Json& value, double wanted) {

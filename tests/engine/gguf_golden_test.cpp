@@ -65,7 +65,11 @@ INSTANTIATE_TEST_SUITE_P(
                     GgufCase{"gemma3", R"({"query_pre_attn_scalar": 16, "sliding_window_pattern": 6})"},
                     GgufCase{"phi3"}, GgufCase{"phi4_mini"}, GgufCase{"granite"}, GgufCase{"olmo2"},
                     GgufCase{"olmo3"}, GgufCase{"deepseek_v2"}, GgufCase{"deepseek_v3"}, GgufCase{"gpt_oss"},
-                    GgufCase{"gpt_oss_mxfp4"}),
+                    GgufCase{"gpt_oss_mxfp4"}, GgufCase{"olmoe"}, GgufCase{"exaone4_full"},
+                    GgufCase{"exaone"}, GgufCase{"ernie4_5"}, GgufCase{"seed_oss"}, GgufCase{"granite4"},
+                    GgufCase{"deepseek"}, GgufCase{"kimi_k2"}, GgufCase{"glm4_moe"},
+                    GgufCase{"glm4_moe_lite"}, GgufCase{"youtu"}, GgufCase{"minicpm"}, GgufCase{"smollm3"},
+                    GgufCase{"qwen"}, GgufCase{"glm4"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 // The file splits kv_b in two and transposes one part.

@@ -109,6 +109,22 @@ def with_mtp_layer(weights, config):
     return weights | {prefix + name: rows.to(torch.bfloat16) for name, rows in extra.items()}
 
 
+def deepseek(weights, config):
+    """Undoes tiny.twin_of_deepseek."""
+    return {name.replace("shared_expert.", "shared_experts."): rows / (2 if "shared_expert.down" in name else 1)
+            for name, rows in weights.items() if "shared_expert_gate" not in name}  # fmt: skip
+
+
+def exaone(weights, config):
+    """EXAONE 3's names."""
+    names = {"model.embed_tokens": "transformer.wte", "model.layers": "transformer.h", "model.norm": "transformer.ln_f",
+             "self_attn.o_proj": "attn.attention.out_proj", "self_attn": "attn.attention", "input_layernorm": "ln_1",
+             "post_attention_layernorm": "ln_2", "gate_proj": "c_fc_0", "up_proj": "c_fc_1", "down_proj": "c_proj"}  # fmt: skip
+    for ours, theirs in names.items():
+        weights = {name.replace(ours, theirs): rows for name, rows in weights.items()}
+    return weights
+
+
 FP4 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
@@ -141,12 +157,14 @@ def minicpm3(folder, config, tokens):
 GEMMA = {"model.norm": 7.0, "embed": 0.15}  # embeddings are multiplied by sqrt(hidden_size)
 # Granite's multipliers shrink embeddings and logits of tiny random weights.
 GRANITE = {"model.norm": 80.0, "embed": 0.1, "o_proj": 4.0, "down_proj": 4.0, "q_proj": 1.8, "k_proj": 1.8}
+GRANITE4 = GRANITE | {"output_linear": 4.0}
 SMOLLM3 = {"q_proj": 0.8, "k_proj": 0.8}  # otherwise four layers amplify rounding
 # With tied embeddings a token would only predict itself unless its embedding is small next to the layers' outputs.
 BLOOM = {"word_embeddings_layernorm": 0.1, ".bias": 0.3, "dense_4h_to_h.weight": 1.5, "query_key_value.weight": 1.5}
 MPT = {"wte": 0.3, "norm_f": 3.5, "Wqkv": 1.5}
 # A small q_a_proj exposes the eps of q_a_layernorm.
 MINICPM3 = {"q_a_proj": 0.01, "model.norm": 80.0, "embed": 0.05, "o_proj": 3.0, "down_proj": 3.0}
+MINICPM = {"model.norm": 40.0, "embed": 0.1, "o_proj": 3.0, "down_proj": 3.0}
 ROUTERS = {"gate.weight": 2.0}
 GPT_OSS = {"router.weight": 2.0, "sinks": 3.0, "gate_up_proj": 4.0, "down_proj": 0.15}  # some gates and ups are clamped
 
@@ -156,12 +174,16 @@ SCALES = {
     "gemma": GEMMA, "gemma2": GEMMA, "gemma3": GEMMA, "gemma3_new": GEMMA, "smollm3": SMOLLM3, "granite": GRANITE,
     "bloom": BLOOM, "bloom_prefixed": BLOOM, "mpt": MPT, "mpt_max16": MPT, "minicpm3": MINICPM3, "mixtral": ROUTERS,
     "qwen3_moe": ROUTERS, "qwen3_moe_step": ROUTERS | {"experts.down": 2.0}, "deepseek_v2": ROUTERS,
+    "granite4": GRANITE4, "minicpm": MINICPM, "olmoe": ROUTERS, "exaone4": SMOLLM3,
+    "deepseek": ROUTERS | {"shared_expert_gate": 0.0}, "kimi_k2": ROUTERS | {"experts.down": 0.5},
+    "glm4_moe": ROUTERS | {"experts.down": 0.5}, "glm4_moe_lite": ROUTERS | {"experts.down": 0.5},
     "gpt_oss": GPT_OSS, "gpt_oss_mxfp4": GPT_OSS, "deepseek_v2_full": ROUTERS | {"experts.down": 0.1}, "deepseek_v3": ROUTERS | {"experts.down": 0.5},
 }  # fmt: skip
 PACKS = {
     "llama_gqa_interleaved": interleaved, "internlm2": internlm2, "baichuan": baichuan, "gpt_neox": with_neox_buffers,
     "bloom": without_prefix, "deepseek_v3": with_mtp_layer, "chatglm": own_names, "chatglm2": own_names,
-    "qwen": own_names, "qwen_first": own_names, "gpt_oss_mxfp4": mxfp4,
+    "qwen": own_names, "qwen_first": own_names, "gpt_oss_mxfp4": mxfp4, "deepseek": deepseek, "exaone": exaone,
+    "glm4_moe": with_mtp_layer, "glm4_moe_lite": with_mtp_layer,
 } | dict.fromkeys(("ministral3", "llava", "qwen2_vl", "qwen25_vl", "qwen3_vl"), with_vision)  # fmt: skip
 SHARDS = {"llama_sharded": 3}
 NAMES = golden_checkpoints()
@@ -351,7 +373,7 @@ def long_tokens(models, seed):
     Margins: more than float32 rounding everywhere, and 0.05 of the router's logits at kept rows (DeepSeek-V3's scores are
     sigmoids, with a slope of at most a quarter), as 16 bits would choose other experts below.
     """
-    edge = 0.05 / 4 if models[0].config.model_type == "deepseek_v3" else 0.05
+    edge = 0.05 / 4 if models[0].config.model_type in ("deepseek_v3", "glm4_moe", "glm4_moe_lite") else 0.05
     for candidate in itertools.count(seed):
         tokens = tiny.random_tokens(models[0].config.vocab_size, 320, candidate)
         gaps = (tiny.router_gaps(model, tokens) for model in models)

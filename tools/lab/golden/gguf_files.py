@@ -21,7 +21,9 @@ GOLDEN = Path(__file__).resolve().parents[3] / "tests" / "golden"
 # Config changes for settings that GGUF or the converter cannot represent; the test makes the same changes.
 CHECKPOINTS = {name: {} for name in ("llama_gqa", "llama_llama3", "llama_bias", "qwen2", "qwen3_yarn_tied",
                                      "gemma", "phi3", "phi4_mini", "granite", "olmo2", "olmo3", "mixtral",
-                                     "deepseek_v2", "deepseek_v3", "gpt_oss", "gpt_oss_mxfp4")}  # fmt: skip
+                                     "deepseek_v2", "deepseek_v3", "gpt_oss", "gpt_oss_mxfp4", "olmoe", "exaone4_full",
+                                     "exaone", "ernie4_5", "seed_oss", "granite4", "deepseek", "kimi_k2", "glm4_moe",
+                                     "glm4_moe_lite", "youtu", "minicpm", "smollm3", "qwen", "glm4")}  # fmt: skip
 CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "gemma2": {"query_pre_attn_scalar": 16},
                 # GGUF cannot mix layers with and without experts.
                 "qwen3_moe": {"num_hidden_layers": 1, "mlp_only_layers": []},
@@ -46,8 +48,9 @@ def checkpoint_folder(name, folder):
     """A checkpoint with the layers of the changed config; -> the config"""
     config = json.loads((GOLDEN / "checkpoints" / name / "config.json").read_text()) | CHECKPOINTS[name]
     weights = load_file(GOLDEN / "checkpoints" / name / "model.safetensors")
+    layers = next(config[key] for key in ("num_hidden_layers", "num_layers") if key in config)
     kept = {key: rows for key, rows in weights.items()
-            if "layers." not in key or int(key.split(".")[2]) < config["num_hidden_layers"]}  # fmt: skip
+            if "layers." not in key or int(key.partition("layers.")[2].split(".")[0]) < layers}  # fmt: skip
     folder.mkdir()
     save_file(kept, folder / "model.safetensors", {"format": "pt"})
     # Gemma 3's converter keeps one embedding row per token of the tokenizer.
@@ -62,8 +65,10 @@ def convert(conversion, name, folder, out):
     kind = conversion.get_model_architecture(conversion.ModelBase.load_hparams(folder, False), conversion.ModelType.TEXT)
     types = sys.modules["gguf"].LlamaFileType
     half = config.get("torch_dtype", config.get("dtype")) == "bfloat16"
+    # Their RMSNorm's eps is called layer_norm_epsilon; earlier converters knew.
+    own = config | {"rms_norm_eps": config["layer_norm_epsilon"]} if name in ("exaone", "qwen") else None
     model = conversion.get_model_class(kind)(folder, types.MOSTLY_BF16 if half else types.ALL_F32, out, eager=True,
-                                             model_name=name)  # fmt: skip
+                                             model_name=name, hparams=own)  # fmt: skip
     if name in TOKENIZERS:
         model.get_vocab_base_pre = lambda tokenizer: TOKENIZERS[name]
         model.write_vocab()

@@ -140,6 +140,25 @@ def twin_of_qwen(config):
             "tie_word_embeddings": False, "eos_token_id": config.get("eos_token_id")}  # fmt: skip
 
 
+def twin_of_minicpm(config):
+    """Granite has MiniCPM's three multipliers and a fourth, of the scores."""
+    size, heads, layers = (config[key] for key in ("hidden_size", "num_attention_heads", "num_hidden_layers"))
+    own = {key: value for key, value in config.items() if key != "auto_map"}
+    return own | {"architectures": ["GraniteForCausalLM"], "model_type": "granite", "embedding_multiplier": config["scale_emb"],
+                  "residual_multiplier": config["scale_depth"] / math.sqrt(layers),
+                  "logits_scaling": size / config["dim_model_base"],
+                  "attention_multiplier": (size // heads) ** -0.5}  # fmt: skip
+
+
+def twin_of_deepseek(config):
+    """Qwen2-MoE without biases; its gate of the shared expert is 1/2 everywhere, and the expert's outputs are doubled."""
+    own = {key: value for key, value in config.items() if key != "auto_map"}
+    return own | {"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "qkv_bias": False,
+                  "num_experts": config["n_routed_experts"], "use_sliding_window": False, "decoder_sparse_step": 1,
+                  "mlp_only_layers": list(range(config["first_k_dense_replace"])),
+                  "shared_expert_intermediate_size": config["n_shared_experts"] * config["moe_intermediate_size"]}  # fmt: skip
+
+
 def text_config(config, head_norms=True):
     """The text model of a config.json under its name in transformers.
 
@@ -163,10 +182,17 @@ def text_config(config, head_norms=True):
         own["rope_scaling"] = config["rope_scaling"] | {"type": "longrope"}  # Phi3Config's name for it
     elif kind == "gpt_oss":
         own.pop("quantization_config", None)  # text_weights makes floats
+    elif kind == "kimi_k2":
+        kind = "deepseek_v3"
+    elif kind == "minicpm":
+        return twin_of_minicpm(config)
+    elif kind == "deepseek":
+        return twin_of_deepseek(config)
     if kind != config["model_type"]:
         for key in ("auto_map", "text_config", "vision_config"):
             own.pop(key, None)
-        own |= {"architectures": [f"{kind.capitalize()}ForCausalLM"], "model_type": kind}
+        name = "DeepseekV3" if kind == "deepseek_v3" else kind.capitalize()
+        own |= {"architectures": [f"{name}ForCausalLM"], "model_type": kind}
     return own
 
 
@@ -189,6 +215,11 @@ def text_weights(config, weights):
     if kind == "internlm2":
         for theirs, ours in (INTERNLM2_NAMES | {"output.weight": "lm_head.weight"}).items():
             weights = {name.replace(theirs, ours): rows for name, rows in weights.items()}
+    elif kind == "deepseek":
+        weights = {name.replace("shared_experts", "shared_expert"): rows * (2 if "shared_experts.down" in name else 1)
+                   for name, rows in weights.items()}  # fmt: skip
+        for name in [name for name in weights if "shared_expert.down" in name]:
+            weights[name.replace("shared_expert.down_proj", "shared_expert_gate")] = torch.zeros(1, config["hidden_size"])
     elif kind == "mistral3":
         text = "language_model."
         weights = {name.removeprefix(text): rows for name, rows in weights.items() if name.startswith(text)}

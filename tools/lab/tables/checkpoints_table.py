@@ -106,7 +106,7 @@ GATE = [
     ("tied embeddings with an equal lm_head", "llama_mqa_tied", {}, {HEAD: EMBED}),
     ("tied embeddings with a different lm_head", "llama_mqa_tied", {}, {HEAD: [64, 32]}),
     ("architectures contradicts model_type", "llama_gqa", {"model_type": "qwen2"}, {}),
-    ("unknown model_type", "llama_gqa", {"model_type": "kimi_k2"}, {}),
+    ("unknown model_type", "llama_gqa", {"model_type": "kimi_linear"}, {}),
     ("misspelt architecture", "llama_gqa", {"architectures": ["LlamaForCasualLM"]}, {}),
     ("misspelt model_type of a text part", "llava", {"text_config": {"model_type": "lama"}}, {}),
     ("is_causal", "llama_gqa", {"is_causal": False}, {}),
