@@ -43,7 +43,7 @@ forbid engine 'tools' 'tools/|CLI/' 'nothing' -r engine
 forbid 'engine, but for engine/eval,' 'engine/eval, which measures what engine runs' 'engine/eval/' 'nothing' \
   -r --exclude-dir=eval engine
 forbid python 'tools, the other front end' 'tools/|CLI/' 'nothing' -r python
-forbid 'what is not in python' 'python' 'python/|nanobind/' 'nothing' -r --exclude-dir=python "${layers[@]}"
+forbid 'code outside python' 'python' 'python/|nanobind/' 'nothing' -r --exclude-dir=python "${layers[@]}"
 forbid 'what is not a test' 'tests' 'tests/' 'nothing' -r "${layers[@]}"
 forbid 'what is not in kernels/cuda' 'CUDA headers, or of kernels/cuda more than make_cuda_backend.h' \
   'cuda|cublas|kernels/cuda/|.*\.cuh' 'kernels/cuda/make_cuda_backend\.h' -r --exclude-dir=cuda "${layers[@]}"

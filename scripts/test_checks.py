@@ -123,7 +123,7 @@ def check_layers(copy):
         *(("what is not a test", f"{layer}/new.cpp", include("tests/test_util.h"))
           for layer in ("kernels/cuda", "models", "engine", "tools", "python", "examples")),
         ("python", "python/session.cpp", include("tools/options.h")),
-        ("what is not in python", "tools/new.cpp", include("python/model.h")),
+        ("code outside python", "tools/new.cpp", include("python/model.h")),
         (cuda, "kernels/cpu/gemm.cpp", "#include <cuda_runtime.h>\n"),
         (cuda, "models/load/model.cpp", "#include <cuda.h>\n"),
         (cuda, "engine/runtime/session.cpp", "#include <cublas_v2.h>\n"),
