@@ -202,7 +202,8 @@ nb::list PyModel::generate(nb::handle prompts, const nb::kwargs& given) {
   for (const nb::object& prompt : to_list(prompts, "prompts")) texts.push_back(to_prompt(*model, {}, prompt));
   AnswerOptions options = answer_options(*model, keywords);
   const SessionOptions session = session_options(*model, keywords, 8);
-  keywords.finish();
+  bool continues = true;
+  keywords.take("continues", continues).finish();
   std::vector<Answer> answers;
   compute([&](const Flag& interrupted) {
     options.generate.interrupted = &interrupted;
@@ -211,7 +212,7 @@ nb::list PyModel::generate(nb::handle prompts, const nb::kwargs& given) {
     const SavedContext empty{runner.session.new_sequence(), {}};
     for (size_t first = 0; first < texts.size(); first += kBatch) {
       const auto batch = std::span(texts).subspan(first, std::min(kBatch, texts.size() - first));
-      std::ranges::move(write_texts(runner.session, model->tokenizer(), empty, batch, options, true),
+      std::ranges::move(write_texts(runner.session, model->tokenizer(), empty, batch, options, continues),
                         std::back_inserter(answers));
     }
   });

@@ -92,7 +92,8 @@ text=False: for ids alone, without a tokenizer.)");
                    "None) -> Session"),
            "A session of several saved KV caches, one after the other. how: rotate, recompute=N or anew.")
       .def("generate", &PyModel::generate, arg("prompts"), arg("options"),
-           nb::sig("def generate(self, prompts: list, *, " LARIAT_WRITING ", " LARIAT_ROPE ") -> list[dict]"),
+           nb::sig("def generate(self, prompts: list, *, " LARIAT_WRITING
+                   ", continues: bool = True, " LARIAT_ROPE ") -> list[dict]"),
            "Answers to texts or ids, a dict each: text, tokens (int32 [n]), stop_reason, "
            "prompt_tokens.\n\n" LARIAT_WRITING_HELP)
       .def(

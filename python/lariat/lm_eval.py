@@ -81,7 +81,8 @@ class LariatLM(TemplateLM):
             prompts = [self.tok_encode(requests[i].args[0])[-max(self.max_length - most, 1) :] for i in members]
             stop = [text for text in handle_stop_sequences(options.get("until"), eos=None) if text]
             sampling = {name: options[name] for name in ("top_k", "top_p", "min_p", "seed") if name in options}
-            found = self.model.generate(prompts, max_tokens=most, stop=stop, temperature=options["temperature"], **sampling)
+            found = self.model.generate(prompts, max_tokens=most, stop=stop, temperature=options["temperature"], continues=False,
+                                        **sampling)  # fmt: skip
             for i, answer in zip(members, found):
                 answers[i] = answer["text"]
         return answers
