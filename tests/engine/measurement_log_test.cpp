@@ -307,7 +307,7 @@ TEST_F(MeasurementLogsOnDisk, KeepTheLossesOfUnfinishedUnits) {
   const auto file = dir_ / "a.jsonl";
   MeasurementLog log(file, empty_plan(), false);
   LossJournal journal(log, "none", 512, Kind::kGrowing, true);
-  journal.keep(3, {{1, NAN}, {2}}, 9);
+  journal.keep(3, {{1, NAN}, {2}}, 1);
   journal.keep(4, {{1}}, 0);
   log.append({"none", 512, Speed{1}});
   MeasurementLog resumed(file, empty_plan(), true);
