@@ -86,7 +86,8 @@ class Config {
     json_["rms_norm_eps"] = *file_.number(eps);
     json_["tie_word_embeddings"] = !has_tensor("output.weight");
     json_["torch_dtype"] = dtype();
-    json_["attention_bias"] = has_tensor(fmt::format("blk.0.{}.bias", family_.gguf.bias));
+    const bool fused = family_.gguf.bias == "attn_q" && has_tensor("blk.0.attn_qkv.bias");
+    json_["attention_bias"] = fused || has_tensor(fmt::format("blk.0.{}.bias", family_.gguf.bias));
     if (has_tensor("blk.0.attn_q_norm.weight")) json_["use_qk_norm"] = true;
     json_["mlp_bias"] = has_tensor("blk.0.ffn_down.bias");
     if (size("attention.value_length", head_dim_) != head_dim_ && !is_latent(file_))

@@ -63,6 +63,13 @@ std::vector<Words> all_words() {
           {"gpt-4o llama4 minimax-m2",
            {upper + "*" + lower + "+" + short_forms + "?|" + upper + "+" + lower + "*" + short_forms +
             R"(?|\p{N}{1,3})" + slashed}},
+          {"seed-coder", {word + R"(|\p{N}| ?[^\s\p{L}\p{N}]+)" + spaces}},
+          {R"(youtu)",
+           {"[\uAC00-\uD7A3\u3131-\u318E]+|[\uFF01\u2026\u201C\u201D\u2018\u2019\u2014\uFF1A\uFF1B\uFF0C"
+            "\u3001-\u303F\uFE30-\uFE4F]+|[\u3105-\u312F]+|[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+",
+            upper + "*" + lower + "+" + short_forms + "?|" + upper + "+" + lower + "*" + short_forms +
+                R"(?|\p{N})" + slashed},
+           true},
           {"default", {R"([\p{P}\$\+<=>\^~\|]+)", tok::kGpt2Pattern, R"(\p{N}+)", "[0-9][0-9][0-9]"}}};
 }
 

@@ -165,15 +165,13 @@ ModelSpec spec_of(const Builder& b) {
 }
 
 TEST(GgufModel, EveryArchitectureHasItsFamily) {
-  for (const auto& [arch, family] : std::map<std::string, std::string>{{"llama", "LlamaForCausalLM"},
-                                                                       {"qwen2", "Qwen2ForCausalLM"},
-                                                                       {"qwen3", "Qwen3ForCausalLM"},
-                                                                       {"gemma", "GemmaForCausalLM"},
-                                                                       {"gemma2", "Gemma2ForCausalLM"},
-                                                                       {"gemma3", "Gemma3ForCausalLM"},
-                                                                       {"phi3", "Phi3ForCausalLM"},
-                                                                       {"granite", "GraniteForCausalLM"},
-                                                                       {"olmo2", "Olmo2ForCausalLM"}}) {
+  const std::map<std::string, std::string> families = {
+      {"llama", "LlamaForCausalLM"},     {"qwen2", "Qwen2ForCausalLM"},     {"qwen3", "Qwen3ForCausalLM"},
+      {"gemma", "GemmaForCausalLM"},     {"gemma2", "Gemma2ForCausalLM"},   {"gemma3", "Gemma3ForCausalLM"},
+      {"phi3", "Phi3ForCausalLM"},       {"granite", "GraniteForCausalLM"}, {"olmo2", "Olmo2ForCausalLM"},
+      {"smollm3", "SmolLM3ForCausalLM"}, {"exaone", "LlamaForCausalLM"},    {"glm4", "Glm4ForCausalLM"},
+      {"chatglm", "GlmForCausalLM"}};
+  for (const auto& [arch, family] : families) {
     SCOPED_TRACE(arch);
     const ModelSpec spec = spec_of(small_gguf(arch));
     EXPECT_EQ(spec.family, family);
@@ -255,6 +253,41 @@ Builder deepseek(uint32_t gating) {
         std::pair("expert_group_count", 4U), std::pair("expert_group_used_count", 2U)})
     b.set(arch + key, value);
   return b.set("deepseek2.expert_weights_scale", 2.5F).set("deepseek2.expert_weights_norm", gating == 2);
+}
+
+// block_count includes layers of multi-token prediction.
+TEST(GgufModel, LayersOfPredictionDoNotRun) {
+  const ModelSpec spec = spec_of(small_gguf("glm4moe")
+                                     .set("glm4moe.nextn_predict_layers", 1U)
+                                     .set("glm4moe.expert_count", 8U)
+                                     .set("glm4moe.expert_used_count", 2U));
+  EXPECT_EQ(spec.layers.size(), 1U);
+  EXPECT_EQ(spec.n_unread_layers, 1);
+}
+
+// A file of GLM-4.7-Flash says nothing about its gates; the correction of the choice does.
+TEST(GgufModel, ACorrectionMeansSigmoids) {
+  Builder b = deepseek(1);
+  const size_t at = b.pairs.find("deepseek2.expert_gating_func");
+  b.pairs[at] = 'x';
+  EXPECT_EQ(spec_of(Builder(b)).family, "DeepseekV2ForCausalLM");
+  const ModelSpec spec = spec_of(b.floats("blk.1.exp_probs_b.bias", {8}));
+  EXPECT_EQ(spec.family, "DeepseekV3ForCausalLM");
+  EXPECT_TRUE(spec.layers[1].feed_forward.experts.router.sigmoid);
+}
+
+// Files before 2024-12 have none of MiniCPM's multipliers.
+TEST(GgufModel, OldMiniCpmHasThePublishedMultipliers) {
+  const ModelSpec spec = spec_of(small_gguf("minicpm"));
+  EXPECT_EQ(spec.embedding_multiplier, 12.0F);
+  EXPECT_FLOAT_EQ(spec.layers[0].residual_multiplier, 1.4F / std::sqrt(2.0F));
+  EXPECT_EQ(spec.logits_multiplier, 8.0F);  // 256 / 32
+}
+
+// ChatGLM's converter keeps one projection for q, k and v.
+TEST(GgufModel, FusedBiasesAreFound) {
+  EXPECT_TRUE(
+      spec_of(small_gguf("chatglm").floats("blk.0.attn_qkv.bias", {64})).layers[0].attention.qkv_bias);
 }
 
 TEST(GgufModel, Deepseek) {

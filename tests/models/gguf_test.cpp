@@ -197,8 +197,9 @@ TEST_F(GgufFiles, TokenizersEqualTheirSource) {
 }
 
 TEST_F(GgufFiles, EveryPreTokenizerIsKnownToTheRegexEngine) {
-  for (const char* pre : {"llama-bpe", "dbrx", "glm4", "qwen2", "gpt-2", "smollm", "falcon", "deepseek-llm",
-                          "deepseek-coder", "deepseek-v3", "tekken", "gpt-4o", "default"}) {
+  for (const char* pre :
+       {"llama-bpe", "dbrx", "glm4", "qwen2", "gpt-2", "smollm", "falcon", "deepseek-llm", "deepseek-coder",
+        "deepseek-v3", "tekken", "gpt-4o", "seed-coder", "youtu", "default"}) {
     SCOPED_TRACE(pre);
     put("m.gguf", with_tokenizer("qwen-mini", pre).bytes());
     const Tokenizer tokenizer = Tokenizer::load(open_files(dir_ / "m.gguf").texts);

@@ -94,7 +94,7 @@ def test_other_use_ends_a_text(demo):
 
 
 def test_memory_is_flat():
-    # In a process of its own, because other tests leave memory to reuse.
+    # In another process, because tests leave memory to reuse.
     code = """
 import gc, os, pathlib, sys, lariat
 model = lariat.open(sys.argv[1])
