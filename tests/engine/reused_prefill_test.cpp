@@ -104,6 +104,7 @@ TEST_F(ReusedPrefill, ResultsNameThePrefill) {
     reused += row.at("prefill") == "dynamic-yarn" ? 1 : 0;
     EXPECT_TRUE(settings.insert(row.at("settings")).second);
     EXPECT_EQ(row.at("step"), "64");
+    EXPECT_EQ(row.at("stride"), "");
   }
   EXPECT_EQ(reused, 2U);
   // True prefills of a tail do not depend on what others reuse.

@@ -133,7 +133,7 @@ class Runner {
     if (!measured.complete) return;
     Record record = measured.record;
     if (auto* loss = std::get_if<Loss>(&record.value)) {
-      loss->stride = schedule_.stride_of(unit_.length);
+      if (schedule_.options().reuse.empty()) loss->stride = schedule_.stride_of(unit_.length);
       loss->positions.clear();
     }
     // Before the record: a killed run has either both or measures again.
