@@ -28,6 +28,7 @@ constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
     {"`lengths`", "--lengths"},
     {"`seed`", "--seed"},
     {"`scalings`", "--scalings"},
+    {"`reuse_prefill`", "--reuse-prefill"},
     {"`resume`", "--resume"},
     {"`rope_scaling`", "--rope-scaling"},
     {"`rope_factor`", "--rope-factor"},

@@ -14,7 +14,7 @@ TEST(Files, AreInputsUnlessDeclaredAsOutputs) {
       "model",        "prompt-file", "load-cache", "rope-config", "file",
       "against",      "haystack",    "merge",      "config",      "messages",
       "tokens-file",  "positions",   "prompts",    "draft",       "against-rope-config",
-      "api-key-file", "tokenizer"};
+      "api-key-file", "tokenizer",   "text"};
   const auto app = make_app();
   for (const CLI::App* command : commands_of(*app)) {
     for (const CLI::Option* option : options_of(*command)) {
