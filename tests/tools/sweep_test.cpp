@@ -298,7 +298,7 @@ TEST_F(MeasuringTest, CsvAndPicturesAreWrittenWithTheReport) {
   EXPECT_EQ(csv.substr(0, csv.find('\n')),
             "measure,scaling,position_method,stale,length,depth,from,to,value,error,count,factor,model,"
             "weights,dtype,cache_dtype,text,task,than,activations,window_method,stride,step,chat,seed,"
-            "trials,low,high,unit,settings");
+            "trials,low,high,unit,settings,prefill");
   for (const char* measure : {"perplexity", "growing", "passkey"})
     EXPECT_TRUE(holds(csv, "\n" + std::string(measure) + "_difference,dynamic-yarn,")) << measure;
   for (const char* name : {"growing", "perplexity", "growing-ratio", "found-none", "found-dynamic-yarn"})
