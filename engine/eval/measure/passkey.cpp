@@ -8,6 +8,7 @@
 #include "engine/contexts/memory_check.h"
 #include "engine/eval/measure/rows.h"
 #include "engine/interrupt.h"
+#include "engine/runtime/request.h"
 #include "kernels/error.h"
 
 namespace lariat {
