@@ -6,6 +6,7 @@
 #include "engine/facts.h"
 #include "kernels/communicator.h"
 #include "kernels/cuda/make_cuda_backend.h"
+#include "kernels/limits.h"
 #include "tools/commands.h"
 #include "tools/help.h"
 #include "tools/measuring.h"
