@@ -13,7 +13,6 @@
 #include "engine/runtime/kv_cache.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/integers.h"
-#include "kernels/limits.h"
 #include "kernels/quant.h"
 #include "models/files/model_files.h"
 #include "models/io/json_fields.h"
