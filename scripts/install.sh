@@ -10,7 +10,7 @@ packages=(
   libboost-dev                           # HTTP (headers)
   libhwy-dev                             # vectors
   libgtest-dev libbenchmark-dev          # tests and kernel benchmarks
-  python3-dev python3-pip python3-numpy python3-pytest  # the Python package and its tests
+  python3-dev python3-pip python3-venv python3-numpy python3-pytest  # the Python package and its tests
 )
 [ "${1:-}" = "--ci" ] && packages+=(clang-format clang-tidy clang clang-19 libclang-rt-dev ccache python3 gcovr libopenmpi-dev openmpi-bin procps
   pyflakes3 python3-pandas python3-matplotlib shellcheck chromium)
