@@ -150,7 +150,8 @@ TEST_F(MeasuringTest, AReusedPrefillIsComparedAndResumed) {
   EXPECT_EQ(run_lariat(common + " --tail 128 --check 1 --resume --quiet").code, 0);
   EXPECT_EQ(comparable(dir_ / "r.jsonl"), before);
   EXPECT_EQ(run_lariat(common + " --tail 64 --check 1 --resume --quiet").code, 0);
-  for (const Json& result : data_of(dir_ / "r.html")["results"]) EXPECT_EQ(result["tokens"], 64) << result;
+  const Json again = data_of(dir_ / "r.html");
+  for (const Json& result : again["results"]) EXPECT_EQ(result["tokens"], 64) << result;
 }
 
 // More columns and lengths are added; fewer select a subset; other settings start again.
