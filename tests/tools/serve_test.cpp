@@ -233,8 +233,9 @@ TEST(Serve, ManyClientsGetTheirOwnAnswers) {
       });
     }
     for (std::thread& client : clients) client.join();
+    // A request that arrived before its client hung up may begin between two steps.
+    EXPECT_TRUE(served.waits_for("pages", 0));
     EXPECT_TRUE(served.waits_for("num_requests_running", 0));
-    EXPECT_EQ(served.metric("pages"), 0);
     bytes[round] = served.resident_bytes();
   }
   EXPECT_EQ(wrong, 0);
