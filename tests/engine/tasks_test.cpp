@@ -193,7 +193,7 @@ TEST_F(FormRowsTest, PairsLinksAndGraphsLeadToTheAnswer) {
     const auto keys = matches(input, "\nKey: (.*)\n", 1), values = matches(input, "\nValue: (.*)\n", 1);
     ASSERT_EQ(keys.size(), 3U);
     for (size_t i = 0; i < 2; ++i) EXPECT_EQ(object.at(keys[i]), values[i]);
-    EXPECT_EQ(row.at("outputs"), nlohmann::json({object.at(keys[2])}));
+    EXPECT_EQ(row.at("outputs"), nlohmann::json::array({object.at(keys[2])}));
   }
   for (const nlohmann::json& row : rows("atc", 1024)) {
     const std::string input = row.at("input");
@@ -208,7 +208,7 @@ TEST_F(FormRowsTest, PairsLinksAndGraphsLeadToTheAnswer) {
     size_t links = 0;
     for (; parent.contains(name); ++links) name = parent[name];
     EXPECT_EQ(links, parent.size());
-    EXPECT_EQ(row.at("outputs"), nlohmann::json({name}));
+    EXPECT_EQ(row.at("outputs"), nlohmann::json::array({name}));
   }
   std::set<std::string> kinds;
   for (const nlohmann::json& row : rows("graphwalks", 4096, 12)) {
