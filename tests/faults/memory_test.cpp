@@ -31,7 +31,7 @@ class OutOfMemory : public testing::Test {
     const fs::path dir = fresh_dir();
     const int64_t start = smallest_start(dir / "start");
     bool enough = false;
-    for (int64_t more = 0; more < 2000 && !enough; more += 1 + more / 4) {
+    for (int64_t more = 0; more < 2000 && !enough; more += 1 + more / 16) {
       Process process(dir / "run", arguments, with_address_space(start + more));
       const Outcome outcome = process.wait();
       enough = outcome.code == 0;
