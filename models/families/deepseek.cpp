@@ -90,10 +90,11 @@ void read_groups(const JsonFields& config, ExpertsSpec& experts, int64_t missing
     config.fail("topk_group", "expected groups with at least num_experts_per_tok experts");
 }
 
+// may_skip: moe_layer_freq leaves layers dense.
 void use_shared_experts(const JsonFields& config, const ExpertDefaults& d, const ExpertsSpec& experts,
-                        ModelSpec& spec, int64_t every = 1) {
-  if (config.integer("moe_layer_freq", 1, kMaxLayers).value_or(1) != every)
-    config.fail("moe_layer_freq", "only 1 is supported; use another model");
+                        ModelSpec& spec, bool may_skip = false) {
+  const int64_t every = config.integer("moe_layer_freq", 1, kMaxLayers).value_or(1);
+  if (every != 1 && !may_skip) config.fail("moe_layer_freq", "only 1 is supported; use another model");
   const int64_t shared = config.integer("n_shared_experts", 0, kMaxExperts).value_or(d.shared);
   const int64_t dense = config.integer("first_k_dense_replace", 0, kMaxLayers).value_or(d.first_dense);
   for (size_t i = static_cast<size_t>(dense); i < spec.layers.size(); ++i) {
@@ -256,7 +257,7 @@ ModelSpec read_deepseek(const JsonFields& config) {
   const ExpertDefaults d{1, 0, 1407, 0, 1.0};
   ExpertsSpec experts = read_experts(config, d);
   experts.router.normalise = renormalise && experts.router.n_chosen > 1;
-  use_shared_experts(config, d, experts, spec, config.integer("moe_layer_freq", 1, kMaxLayers).value_or(1));
+  use_shared_experts(config, d, experts, spec, /*may_skip=*/true);
   return spec;
 }
 

@@ -20,12 +20,7 @@ ModelSpec read_exaone(const JsonFields& config) {
   read_biases(config, /*has_mlp_bias=*/true, spec);
   check_sliding_layers(config, spec);
   TensorNames& names = spec.names;
-  names.root = "transformer.";
-  names.embed = "wte";
-  names.norm = "ln_f";
-  names.layer = "h.{}.";
-  names.attention_norm = "ln_1";
-  names.ffn_norm = "ln_2";
+  use_gpt2_names(names);
   names.q = "attn.attention.q_proj";
   names.k = "attn.attention.k_proj";
   names.v = "attn.attention.v_proj";

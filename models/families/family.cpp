@@ -182,6 +182,15 @@ void check_experts(const JsonFields& config, const ModelSpec& spec) {
   }
 }
 
+void use_gpt2_names(TensorNames& names) {
+  names.root = "transformer.";
+  names.embed = "wte";
+  names.norm = "ln_f";
+  names.layer = "h.{}.";
+  names.attention_norm = "ln_1";
+  names.ffn_norm = "ln_2";
+}
+
 void use_experts(const ExpertsSpec& experts, int64_t n_shared, LayerSpec& layer) {
   layer.feed_forward.experts = experts;
   layer.feed_forward.intermediate_size = n_shared * experts.intermediate_size;

@@ -106,6 +106,8 @@ void check_experts(const JsonFields& config, const ModelSpec& spec);
 // n_shared: experts for every token.
 void use_experts(const ExpertsSpec& experts, int64_t n_shared, LayerSpec& layer);
 
+// GPT-2's names of the embedding, the layers and the norms.
+void use_gpt2_names(TensorNames& names);
 // scale_emb, dim_model_base and scale_depth, with their defaults.
 void read_minicpm_multipliers(const JsonFields& config, double scale_emb, double dim_model_base,
                               double scale_depth, ModelSpec& spec);

@@ -50,12 +50,7 @@ ModelSpec read_qwen(const JsonFields& config) {
     layer.attention.o_bias = layer.feed_forward.bias = biases;
   }
   TensorNames& names = spec.names;
-  names.root = "transformer.";
-  names.embed = "wte";
-  names.norm = "ln_f";
-  names.layer = "h.{}.";
-  names.attention_norm = "ln_1";
-  names.ffn_norm = "ln_2";
+  use_gpt2_names(names);
   names.q = names.k = names.v = "attn.c_attn";
   names.o = "attn.c_proj";
   names.gate = "mlp.w2";

@@ -281,6 +281,12 @@ class Config {
   Json json_ = Json::object();
 };
 
+// Files of GLM-4.7-Flash lack the gating function; only sigmoids have a correction.
+bool has_correction(const GgufFile& file) {
+  return std::ranges::any_of(file.tensors,
+                             [](const StoredTensor& t) { return t.name.ends_with(".exp_probs_b.bias"); });
+}
+
 }  // namespace
 
 nlohmann::json gguf_config(const GgufFile& file) { return Config(file).run(); }
@@ -289,12 +295,6 @@ std::string gguf_architecture(const GgufFile& file) {
   const auto arch = file.string("general.architecture");
   if (!arch) file.fail("general.architecture", "is missing; give the file of a model");
   return std::string(arch->substr(0, 60));
-}
-
-// Files of GLM-4.7-Flash lack the gating function; only sigmoids have a correction.
-static bool has_correction(const GgufFile& file) {
-  return std::ranges::any_of(file.tensors,
-                             [](const StoredTensor& t) { return t.name.ends_with(".exp_probs_b.bias"); });
 }
 
 const Family& gguf_family(const GgufFile& file) {
