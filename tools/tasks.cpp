@@ -49,13 +49,9 @@ std::vector<FormTask> all_tasks() {
   return all;
 }
 
-bool needs_text(const FormTask& task) {
-  return task.name.starts_with("essay_") || task.name.starts_with("facts_");
-}
-
 // A check of --task.
 std::string refused(const std::string& task) {
-  for (const auto& [name, form] : form_tasks()) {
+  for (const auto& [name, form, reads_text] : form_tasks()) {
     if (form == "RULER's " + task)
       return fmt::format("{} needs RULER's essays, which have no licence; use {} and --text", task, name);
   }
@@ -89,10 +85,10 @@ std::vector<RowFile> row_files(const TasksCommand& command) {
         files.push_back({task, length, command.out});
   }
   const bool reads = std::ranges::any_of(
-      files, [](const RowFile& file) { return needs_text(file.task) || needle_task(file.task.name); });
+      files, [](const RowFile& file) { return file.task.reads_text || needle_task(file.task.name); });
   if (!command.text.empty() && !reads) throw UsageError("--text: no task of --task reads a text; omit it");
   for (const RowFile& file : files) {
-    if (command.text.empty() && needs_text(file.task))
+    if (command.text.empty() && file.task.reads_text)
       throw UsageError(fmt::format("--task {}: hides sentences in a text; add --text FILE", file.task.name));
   }
   if (files.size() == 1 && command.out == "-") return files;

@@ -28,8 +28,7 @@ class PairedSequence {
   int64_t rows() const { return static_cast<int64_t>(rows_.size()); }
   std::pair<double, double> interval() const;  // of the mean of a - b
   double e_value() const;                      // evidence that the mean is not 0
-  bool shown() const { return e_value() >= 1 / alpha_; }
-  bool excluded(double margin) const;  // its size is less than `margin`, in (0, 1)
+  bool excluded(double margin) const;          // its size is less than `margin`, in (0, 1)
 
  private:
   struct Row {

@@ -132,9 +132,9 @@ TaskPrompt graph_prompt(TaskState& state, int64_t size) {
 }  // namespace
 
 const std::vector<OwnTask> kOwnTasks = {
-    {"facts_1", "BABILong's qa1", 20, 100, facts_prompt},
-    {"facts_2", "BABILong's qa2", 20, 100, facts_prompt},
-    {"facts_3", "BABILong's qa3", 20, 100, facts_prompt},
+    {"facts_1", "BABILong's qa1", 20, 100, facts_prompt, true},
+    {"facts_2", "BABILong's qa2", 20, 100, facts_prompt, true},
+    {"facts_3", "BABILong's qa3", 20, 100, facts_prompt, true},
     {"json_kv", "HELMET's json_kv", 100, 5, json_prompt},
     {"atc", "NeedleBench's Ancestral Trace Challenge", 32, 5, family_prompt},
     {"graphwalks", "GraphWalks", 256, 5, graph_prompt},

@@ -266,9 +266,11 @@ std::vector<FormTask> form_tasks() {
   std::vector<FormTask> all;
   for (const Niah& niah : kNiahs) {
     const std::string name(niah.name);
-    if (niah.hay == NiahHay::kEssay) all.push_back({name, "RULER's niah" + name.substr(name.find('_'))});
+    if (niah.hay == NiahHay::kEssay)
+      all.push_back({name, "RULER's niah" + name.substr(name.find('_')), true});
   }
-  for (const OwnTask& own : kOwnTasks) all.push_back({std::string(own.name), std::string(own.form)});
+  for (const OwnTask& own : kOwnTasks)
+    all.push_back({std::string(own.name), std::string(own.form), own.reads_text});
   return all;
 }
 

@@ -15,9 +15,9 @@ inline constexpr std::string_view kRulerCommit = "c3f5e3b", kWonderwordsVersion 
 inline constexpr std::string_view kRulerTasks[] = {
     "niah_single_1", "niah_multikey_2", "niah_multikey_3", "vt", "cwe", "fwe"};
 struct FormTask {
-  std::string name, form;  // form: of which benchmark
+  std::string name, form;   // form: of which benchmark
+  bool reads_text = false;  // TaskOptions::text
 };
-// essay_* and facts_* read TaskOptions::text.
 std::vector<FormTask> form_tasks();
 
 // Searches the size of the rows; returns a function that makes the next row: a JSON line. Both throw Error if

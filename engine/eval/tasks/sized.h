@@ -69,6 +69,7 @@ struct OwnTask {
   std::string_view name, form;
   int64_t answer, step;  // tokens of an answer; lines, words or pairs
   TaskPrompt (*prompt)(TaskState& state, int64_t size);
+  bool reads_text = false;
 };
 extern const std::vector<OwnTask> kOwnTasks;
 
