@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 
 #include "engine/contexts/fingerprint.h"
@@ -17,6 +18,7 @@
 namespace lariat {
 namespace {
 
+constexpr std::string_view kAnyFormat = "lariat context ";
 constexpr const char* kFormat = "lariat context 1";
 constexpr size_t kMaxTensors = 500'000;  // 60 MB of JSON header
 constexpr int64_t kMaxLength = int64_t{1} << 40;
@@ -104,7 +106,7 @@ class Reader {
 
 ContextIdentity check_identity(const Reader& file, const ContextIdentity& own) {
   const auto format = file.metadata().find("format");
-  if (format == file.metadata().end() || !format->second.starts_with("lariat context "))
+  if (format == file.metadata().end() || !format->second.starts_with(kAnyFormat))
     file.fail("not a saved context; give a file that lariat saved");
   if (format->second != kFormat)
     file.fail(fmt::format("\"{:.40}\" is another format version, this lariat reads \"{}\"; save it again",
@@ -185,6 +187,12 @@ void check_values(const Reader& file, const ContextRecord& record, int64_t vocab
 }
 
 }  // namespace
+
+bool is_saved_context(const std::filesystem::path& file) {
+  std::string head(size_t{1} << 12, '\0');  // holds the metadata
+  std::ifstream(file, std::ios::binary).read(head.data(), std::ssize(head));
+  return head.find(kAnyFormat) != std::string::npos;
+}
 
 Metadata context_metadata(const ContextRecord& record) {
   const ContextIdentity& identity = record.identity;

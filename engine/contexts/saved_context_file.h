@@ -52,6 +52,9 @@ struct ContextExpectations {
   bool has_mrope = false;  // else M-RoPE positions are an error
 };
 
+// Whether a file begins as a saved context of any version.
+bool is_saved_context(const std::filesystem::path& file);
+
 // Throws Error, naming `file`, if it is damaged, belongs to another model or exceeds max_ctx.
 ContextRecord parse_saved_context(std::span<const std::byte> bytes, const std::filesystem::path& file,
                                   const ContextExpectations& expected);

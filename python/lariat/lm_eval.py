@@ -29,6 +29,7 @@ class LariatLM(TemplateLM):
         self.path, self.add_bos_token, self.max_gen_toks = str(path), add_bos_token, int(max_gen_toks)
         self.model = lariat.open(path, **options)
         self.prefix = self.model.tokenize("", special=True).tolist()
+        self.bos = self.model.detokenize(self.prefix, special=True)
         scaled = any(options.get(key) not in (None, "none") for key in ("rope_scaling", "position_method"))
         self.max_length = int(max_length or (NO_LIMIT if scaled else self.model.facts["context"]))
 
@@ -49,8 +50,7 @@ class LariatLM(TemplateLM):
 
     def tok_encode(self, string, add_special_tokens=None, **_):
         special = self.add_bos_token if add_special_tokens is None else add_special_tokens
-        bos = self.model.detokenize(self.prefix, special=True)
-        if add_special_tokens is None and bos and string.startswith(bos):
+        if add_special_tokens is None and self.bos and string.startswith(self.bos):
             special = False
         return self.model.tokenize(string, special=special).tolist()
 
