@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <fstream>
 #include <limits>
 
 #include "kernels/kv_values.h"
@@ -12,8 +12,18 @@
 namespace lariat::python {
 namespace {
 
-// Keys or values of a layer, f32 [heads, length, head_dim]; NaN in dropped pages.
-std::vector<float> cached(const SessionState& state, const KvLayer& layer, bool keys) {
+struct Rows {
+  std::vector<float> values{};
+  std::array<size_t, 3> shape{};  // heads, length, head_dim
+  Array<float, 3> array() { return to_array<float, 3>(std::move(values), shape); }
+};
+
+const KvLayer& layer_of(const SessionState& state, int64_t layer) {
+  return state.runner().session.pool().geometry().layers[static_cast<size_t>(layer)];
+}
+
+// Keys or values of a layer; NaN in dropped pages.
+Rows cached(const SessionState& state, const KvLayer& layer, bool keys) {
   const KvCache& cache = state.context.sequence.cache();
   const int64_t n = cache.length(), width = layer.head_dim;
   std::vector<float> rows(static_cast<size_t>(layer.n_kv_heads * n * width),
@@ -34,7 +44,8 @@ std::vector<float> cached(const SessionState& state, const KvLayer& layer, bool 
       }
     }
   }
-  return rows;
+  return {std::move(rows),
+          {static_cast<size_t>(layer.n_kv_heads), static_cast<size_t>(n), static_cast<size_t>(width)}};
 }
 
 // Rotates keys back to position 0. `first`: dimension where the rotated part begins.
@@ -66,25 +77,14 @@ nb::object PySession::set_rope(nb::handle scaling) {
   use([&](SessionState& state, const Flag&) {
     Session& session = state.runner().session;
     Sequence& sequence = state.context.sequence;
-    const KvCache& cache = sequence.cache();
-    if (!cache.consistent())
+    if (!sequence.cache().consistent())
       throw UsageError(
           "`rope_cache` stale: the keys have several RoPE frequencies; set the scaling of a consistent "
           "cache");
-    const double stretch = sequence.positions().stretch();
-    // Takes the pages away from the sequence, because shared pages are copied before they are rotated.
-    const auto change = [&](const RopeScaling& to) {
-      KvCache::Contents contents = {
-          {cache.held_pages().begin(), cache.held_pages().end()}, cache.length(), cache.frequencies()};
-      const SequenceOptions own = {to, sequence.method()};
-      sequence = session.new_sequence(own);
-      session.restore(sequence, std::move(contents), {}, stretch);
-      if (to.depends_on_length()) session.extend(sequence, 0, [](KvCache&) {});
-    };
     try {
-      change(after);
-    } catch (...) {
-      change(before);
+      session.set_rope(sequence, after);
+    } catch (...) {  // no memory to copy shared pages
+      session.set_rope(sequence, before);
       throw;
     }
   });
@@ -116,16 +116,13 @@ void PySession::check_layer(int64_t layer) const {
 
 Array<float, 3> PySession::keys(int64_t layer, bool rotated) {
   check_layer(layer);
-  std::vector<float> rows;
-  std::array<size_t, 3> shape{};
+  Rows rows;
   use([&](SessionState& state, const Flag&) {
-    const Session& session = state.runner().session;
     Sequence& sequence = state.context.sequence;
-    const KvLayer& kv = session.pool().geometry().layers[static_cast<size_t>(layer)];
+    const KvLayer& kv = layer_of(state, layer);
     const int64_t n = sequence.length();
     rows = cached(state, kv, true);
-    shape = {static_cast<size_t>(kv.n_kv_heads), static_cast<size_t>(n), static_cast<size_t>(kv.head_dim)};
-    const ModelSpec& spec = session.model().spec;
+    const ModelSpec& spec = state.runner().session.model().spec;
     const int which = spec.layers[static_cast<size_t>(layer)].attention.rope;
     if (rotated || n == 0 || which < 0 || !spec.has_rope()) return;
     if (which == 0 && !sequence.cache().consistent())
@@ -135,35 +132,26 @@ Array<float, 3> PySession::keys(int64_t layer, bool rotated) {
     const auto frequencies =
         which == 0 ? sequence.cache().frequencies() : rope_frequencies(rope, static_cast<double>(n));
     const auto& tables = sequence.method().positions;
-    unrotate(rows, n, kv.head_dim, rope, frequencies.inv_freq, [&](int64_t p) {
+    unrotate(rows.values, n, kv.head_dim, rope, frequencies.inv_freq, [&](int64_t p) {
       const bool own = tables.empty() || !tables.front();
       return own ? static_cast<double>(p) : tables.front()(p, sequence.positions().stretch());
     });
   });
-  return to_array<float, 3>(std::move(rows), shape);
+  return rows.array();
 }
 
 Array<float, 3> PySession::values(int64_t layer) {
   check_layer(layer);
-  std::vector<float> rows;
-  std::array<size_t, 3> shape{};
-  use([&](SessionState& state, const Flag&) {
-    const KvLayer& kv = state.runner().session.pool().geometry().layers[static_cast<size_t>(layer)];
-    rows = cached(state, kv, false);
-    shape = {static_cast<size_t>(kv.n_kv_heads), static_cast<size_t>(state.context.sequence.length()),
-             static_cast<size_t>(kv.head_dim)};
-  });
-  return to_array<float, 3>(std::move(rows), shape);
+  Rows rows;
+  use([&](SessionState& state, const Flag&) { rows = cached(state, layer_of(state, layer), false); });
+  return rows.array();
 }
 
 void PySession::save(const std::filesystem::path& file) {
   std::error_code ec;
-  if (std::filesystem::is_regular_file(file, ec) && std::filesystem::file_size(file, ec) > 0) {
-    std::string head(size_t{1} << 12, '\0');
-    std::ifstream(file, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
-    if (head.find("lariat context ") == std::string::npos)
-      throw Error(file.string() + ": exists and is no saved context; name another file");
-  }
+  if (std::filesystem::is_regular_file(file, ec) && std::filesystem::file_size(file, ec) > 0 &&
+      !is_saved_context(file))
+    throw Error(file.string() + ": exists and is no saved context; name another file");
   use([&](SessionState& state, const Flag&) {
     save_context(state.runner().session, state.context.sequence, state.context.tokens, file);
   });

@@ -42,9 +42,8 @@ nb::list perplexity(const PyModel& of, const std::filesystem::path& file, const 
     throw UsageError("`buckets`: give a number from 1, or rising ends such as [8192, 12288]");
   options.buckets = static_cast<int>(std::min<int64_t>(buckets[0], 1 << 20));
   if (buckets.size() > 1) options.ends = buckets;
-  const bool anchored = options.method == PerplexityMethod::kAnchored;
   const bool grows = options.method == PerplexityMethod::kGrowing;
-  if (options.step == 0) options.step = anchored ? PerplexityOptions().step : default_step(settings);
+  if (options.step == 0) options.step = default_step(settings, options.method);
   Plan plan;
   std::vector<Record> records;
   compute([&](const Flag& interrupted) {
@@ -53,13 +52,7 @@ nb::list perplexity(const PyModel& of, const std::filesystem::path& file, const 
     if (options.ctx.empty()) options.ctx = {default_ctx(options, settings.rope->original_ctx, text.size())};
     plan = plan_of(engine, settings, options.ctx);
     plan.text = TextFile{.name = file.filename()};
-    plan.perplexity = {.measured = true,
-                       .method = name,
-                       .stride = options.stride,
-                       .step = options.step,
-                       .max_tokens = max_tokens,
-                       .buckets = options.buckets,
-                       .ends = options.ends};
+    plan.perplexity = perplexity_plan(options, max_tokens);
     Runner runner(model, settings);
     const Measurement what{.kind = grows ? Kind::kGrowing : Kind::kPerplexity,
                            .column = column_of(settings),
@@ -169,6 +162,8 @@ nb::list sweep(const PyModel& of, const nb::kwargs& given) {
       .take("max_tokens", options.max_tokens)
       .finish();
   options.method = parse_perplexity_method(method);
+  if (options.method != PerplexityMethod::kSliding && options.method != PerplexityMethod::kChunks)
+    throw UsageError("`method`: found \"" + method + "\"; use sliding or chunks");
   check_range("max_tokens", static_cast<double>(options.max_tokens.value_or(0)), 0, 0x1p60);
   check_range("stride", static_cast<double>(options.stride), 0, 0x1p40);
   std::error_code ec;

@@ -39,6 +39,12 @@ void run(SessionState& state, std::span<const int32_t> ids, int64_t redo, int64_
   }
 }
 
+void check_length(const SessionState& state, int64_t length) {
+  const size_t most = state.context.tokens.size();
+  if (length < 0 || length > static_cast<int64_t>(most))
+    throw UsageError(fmt::format("`length`: {} of a session of {} tokens; use 0 to {}", length, most, most));
+}
+
 // Computes a token that the cache lacks.
 void complete(SessionState& state, const Flag& interrupted) {
   const int64_t n = std::ssize(state.context.tokens);
@@ -210,9 +216,7 @@ std::unique_ptr<PySession> PySession::fork(std::optional<int64_t> length) {
   use([&](SessionState& state, const Flag&) {
     const auto& [sequence, tokens, note] = state.context;
     const int64_t n = length.value_or(std::ssize(tokens));
-    if (n < 0 || n > std::ssize(tokens))
-      throw UsageError(fmt::format("`length`: {} of a session of {} tokens; use 0 to {}", n, tokens.size(),
-                                   tokens.size()));
+    check_length(state, n);
     copy = std::make_shared<SessionState>(SessionState{
         state.shared, {state.runner().session.fork(sequence, n), {tokens.begin(), tokens.begin() + n}}});
   });
@@ -221,12 +225,9 @@ std::unique_ptr<PySession> PySession::fork(std::optional<int64_t> length) {
 
 void PySession::truncate(int64_t length) {
   use([&](SessionState& state, const Flag&) {
-    std::vector<int32_t>& tokens = state.context.tokens;
-    if (length < 0 || length > std::ssize(tokens))
-      throw UsageError(fmt::format("`length`: {} of a session of {} tokens; use 0 to {}", length,
-                                   tokens.size(), tokens.size()));
+    check_length(state, length);
     state.context.sequence.truncate(std::min(length, state.context.sequence.length()));
-    tokens.resize(static_cast<size_t>(length));
+    state.context.tokens.resize(static_cast<size_t>(length));
   });
 }
 

@@ -78,8 +78,7 @@ nlohmann::ordered_json to_json(const Record& record, const Plan& plan, bool comp
       {"ctx", record.length}, {"stride", nullptr},    {"tokens", loss.tokens}, {"nll", loss.nll},
       {"ppl", loss.ppl},      {"stderr", loss.error}, {"complete", complete},  {"positions", loss.positions}};
   if (loss.stride) json.update({{"stride", *loss.stride}});
-  if (has_steps(plan.perplexity.method) || plan.perplexity.method == "tail")
-    json.update({{"step", *plan.perplexity.step}});
+  if (has_steps(plan.perplexity.method)) json.update({{"step", *plan.perplexity.step}});
   json.update(to_json(record.unit()));
   json.update(to_json(labels_of(plan, record)));
   return json;
@@ -177,13 +176,7 @@ Plan plan_of(const PerplexityCommand& command, const Engine& engine, const Perpl
              std::optional<std::string> fingerprint) {
   Plan plan = plan_of(engine, engine.session_options, options.ctx);
   plan.text = TextFile{.name = input_name(command.file.filename()), .fingerprint = std::move(fingerprint)};
-  plan.perplexity = {.measured = true,
-                     .method = std::string(name_of(options.method)),
-                     .stride = options.stride,
-                     .step = options.step,
-                     .max_tokens = command.max_tokens.value_or(0),
-                     .buckets = options.buckets,
-                     .ends = options.ends};
+  plan.perplexity = perplexity_plan(options, command.max_tokens.value_or(0));
   return plan;
 }
 
@@ -192,20 +185,20 @@ PerplexityOptions options_of(const PerplexityCommand& command, const Engine& eng
   const std::string with_method = "with --method " + command.method;
   const bool growing = command.method == "growing";
   const bool anchored = command.method == "anchored";
-  if (!growing && !anchored && command.method != "tail") warn_idle(command.common, {"--step"}, with_method);
+  const PerplexityMethod method = parse_perplexity_method(command.method);
+  if (!uses_step(method)) warn_idle(command.common, {"--step"}, with_method);
   if (anchored) warn_idle(command.common, {"--buckets"}, with_method);
   if (command.method != "sliding") warn_idle(command.common, {"--stride"}, with_method);
   if (!growing && !anchored && !command.files.json)
     warn_idle(command.common, {"--buckets"}, "without --json");
-  const int64_t usual =
-      anchored || command.method == "tail" ? PerplexityOptions().step : default_step(engine.session_options);
-  PerplexityOptions options{.ctx = command.ctx,
-                            .stride = command.stride,
-                            .step = command.step > 0 ? command.step : usual,
-                            .method = parse_perplexity_method(command.method),
-                            .bos = text_bos(*engine.tokenizer),
-                            .buckets = static_cast<int>(std::min<int64_t>(command.buckets[0], 1 << 20)),
-                            .interrupted = &interrupted()};
+  PerplexityOptions options{
+      .ctx = command.ctx,
+      .stride = command.stride,
+      .step = command.step > 0 ? command.step : default_step(engine.session_options, method),
+      .method = method,
+      .bos = text_bos(*engine.tokenizer),
+      .buckets = static_cast<int>(std::min<int64_t>(command.buckets[0], 1 << 20)),
+      .interrupted = &interrupted()};
   if (command.buckets.size() > 1) options.ends = command.buckets;
   if (!std::ranges::is_sorted(options.ends, std::less_equal()))
     throw UsageError("--buckets: the ends do not rise; give them in rising order, such as 8192,12288,16384");

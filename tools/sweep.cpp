@@ -315,15 +315,14 @@ void add_measuring_options(CLI::App& sub, SweepCommand& command) {
       sub, command.method, sweep.stride, sweep.max_tokens,
       {"1/8 of the window, at least 256", "length of the longest window, at least 8192", "0: all"}, false);
   add_passkey_options(sub, sweep.passkeys, command.tasks, command.haystack)->expected(1);
-  sub.add_option_function<std::string>(
+  sub.add_option_function<std::string>(  // without a value: ""
          "--reuse-prefill",
          [&sweep](const std::string& text) { sweep.reuse = text.empty() ? "dynamic-yarn" : text; },
          "prefill each length once, under this scaling; columns re-rotate its keys and score the ends of "
          "windows: fast, approximate")
       ->expected(0, 1)
       ->default_str("dynamic-yarn")
-      ->type_name("[SCALING]");  // read without a value as ""
-
+      ->type_name("[SCALING]");
   sub.add_option("--tail", sweep.tail, "with --reuse-prefill: scored tokens per window")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   sub.add_option("--check", sweep.checks,

@@ -176,9 +176,9 @@ std::string reuse_sentence(const SweepTable& table, int64_t length) {
   };
   std::vector<std::pair<const LossColumn*, const LossColumn*>> pairs;  // prefilled, reused
   std::vector<std::string> parts;
-  const bool any = std::ranges::any_of(table.columns, &Column::reused);
+  if (std::ranges::none_of(table.columns, &Column::reused)) return "";
   for (const LossColumn& column : columns) {
-    if (column.column.reused || !column.column.method.empty() || !any) continue;
+    if (column.column.reused || !column.column.method.empty()) continue;
     const LossColumn* copy = find(reused(column.column));
     if (copy != nullptr)
       parts.push_back(fmt::format("{} {}", name_in_text(column.column), more(gap(column, *copy))));
@@ -202,8 +202,7 @@ std::string reuse_sentence(const SweepTable& table, int64_t length) {
   }
   return fmt::format(
       "At {} tokens, perplexity after a reused prefill, relative to the column's own: {}. {} of {} pairs "
-      "keep "
-      "their order, {} of the {} shown to differ.",
+      "keep their order, {} of the {} shown to differ.",
       length, joined(parts), kept, all, shown_kept, shown);
 }
 

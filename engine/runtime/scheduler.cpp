@@ -51,12 +51,10 @@ void Scheduler::run(const Session::ProgressFn& progress) {
   while (step(progress) && first_error_ == nullptr) {
   }
   if (first_error_ == nullptr) return;
-  const std::exception_ptr error = first_error_;
   for (Texts* texts : {&waiting_, &running_})
     for (Text& text : *texts) text.end(StopReason::kInterrupted);
   end_texts();
-  first_error_ = nullptr;
-  std::rethrow_exception(error);
+  std::rethrow_exception(std::exchange(first_error_, nullptr));
 }
 
 Sequence Scheduler::new_sequence(const Text& text) {

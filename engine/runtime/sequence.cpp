@@ -63,11 +63,6 @@ std::vector<double> SequencePositions::second_keys_at(double stretch, int64_t le
   return positions;
 }
 
-void SequencePositions::set_stretch(double stretch, std::vector<double> second_keys) {
-  stretch_ = stretch;
-  second_keys_ = std::move(second_keys);
-}
-
 void Sequence::truncate(int64_t length) {
   if (length >= cache_.length()) return;
   cache_.truncate(length);

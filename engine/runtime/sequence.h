@@ -36,7 +36,10 @@ class SequencePositions {
   std::span<const double> second_keys(int64_t length);
   // Argument of set_stretch.
   std::vector<double> second_keys_at(double stretch, int64_t length) const;
-  void set_stretch(double stretch, std::vector<double> second_keys);
+  void set_stretch(double stretch, std::vector<double> second_keys) {
+    stretch_ = stretch;
+    second_keys_ = std::move(second_keys);
+  }
 
  private:
   void fill(std::vector<double>& positions, double stretch, int64_t length) const;

@@ -14,7 +14,8 @@
 namespace lariat {
 namespace {
 
-constexpr int64_t kLogitRows = 64;  // per slice: 33 MB of a vocabulary of 128k
+// Logits are computed in slices of this many rows: 64 rows of a 128k vocabulary take 33 MB.
+constexpr int64_t kLogitRows = 64;
 
 std::vector<RopeScaling> stretched(std::vector<RopeScaling> ropes, const std::optional<RopeScaling>& first) {
   if (first) ropes.front() = *first;
@@ -72,13 +73,12 @@ Sequence Session::new_sequence(const SequenceOptions& own) {
   return {pool_, own.rope.value_or(rope()), method};
 }
 
-Sequence Session::fork(const Sequence& other, int64_t length, const SequenceOptions& own) {
-  Sequence copy = new_sequence({own.rope ? own.rope : other.rope_, other.method()});
+Sequence Session::fork(const Sequence& other, int64_t length) {
+  Sequence copy = new_sequence({other.rope_, other.method()});
   copy.cache_.share_prefix(other.cache_, std::min(length, other.length()));
   copy.positions_ = other.positions_;
   if (length < other.length()) copy.positions_.truncate(length);
   copy.expected_ = other.expected_;
-  if (own.rope) rotate_to_own(copy);
   return copy;
 }
 
@@ -86,13 +86,14 @@ void Session::restore(Sequence& sequence, KvCache::Contents contents, std::span<
                       double stretch) {
   sequence.cache_.restore(std::move(contents));
   sequence.positions_.restore(mrope, stretch);
-  rotate_to_own(sequence);
+  if (!sequence.rope_.depends_on_length()) set_rope(sequence, sequence.rope_);
 }
 
-void Session::rotate_to_own(Sequence& sequence) {
+void Session::set_rope(Sequence& sequence, const RopeScaling& rope) {
   Sequence* const one = &sequence;
   const int64_t length = sequence.length();
-  if (!sequence.rope_.depends_on_length()) update_frequencies({&one, 1}, {&length, 1}, true);
+  sequence.rope_ = rope;
+  update_frequencies({&one, 1}, {&length, 1}, true);
 }
 
 void Session::share_prefix(Sequence& sequence, std::span<const int32_t> prompt, int64_t most) {

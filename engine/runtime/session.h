@@ -78,8 +78,10 @@ class Session {
   // if the method needs second keys and the session has none.
   Sequence new_sequence(const SequenceOptions& own = {});
   // Copies the first `length` tokens, scaling, method and expected length. Pages are shared and copied on
-  // write. own.rope: cached keys are re-rotated to another scaling, as restore() does.
-  Sequence fork(const Sequence& other, int64_t length, const SequenceOptions& own = {});
+  // write.
+  Sequence fork(const Sequence& other, int64_t length);
+  // Re-rotates the cached keys to another scaling, in place but for shared pages. Throws CacheFull.
+  void set_rope(Sequence& sequence, const RopeScaling& rope);
   // Fills an empty sequence with a saved cache, whose pages are of pool(). Re-rotates the keys to the
   // sequence's frequencies: now if the scaling does not depend on the length, else with the next tokens.
   // mrope, stretch: see SequencePositions. Throws Error when out of memory.
@@ -114,7 +116,8 @@ class Session {
   // page, no new RoPE frequencies and no M-RoPE position.
   bool can_take_back(std::span<Sequence* const> sequences, int64_t n = 1) const;
 
-  void report_not_finite();  // callers: of a loss or drawn token
+  // Callers report a non-finite loss or drawn token.
+  void report_not_finite();
   // Passes every layer's results to `trace` (models/run/trace.h); empty: stops. forward then throws
   // UsageError for a position method with key ranges.
   void observe(TraceFn trace);
@@ -125,7 +128,6 @@ class Session {
   void check(const Prompt& prompt) const;
   void check_method(const Sequence& sequence) const;
   double stretch_for(const Sequence& sequence, int64_t length) const;
-  void rotate_to_own(Sequence& sequence);  // keys of another scaling
   void prepare(std::span<Sequence* const> sequences, std::span<const int64_t> lengths);
   void update_frequencies(std::span<Sequence* const> sequences, std::span<const int64_t> lengths,
                           bool restored);

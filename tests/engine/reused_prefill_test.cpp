@@ -27,7 +27,8 @@ TEST_F(OtherScaling, AForkHasTheKeysOfItsOwnPrefill) {
     prefill(session, source, tokens);
     prefill(other, fresh, tokens);
     const std::vector<float> before = layer0_keys(session, source);
-    Sequence copy = session.fork(source, source.length(), {.rope = to.rope});
+    Sequence copy = session.fork(source, source.length());
+    session.set_rope(copy, *to.rope);
     decode(session, copy, 7);
     decode(other, fresh, 7);
     EXPECT_EQ(copy.cache().frequencies(), fresh.cache().frequencies());
@@ -59,7 +60,7 @@ TEST_F(ReusedPrefill, UnderItsOwnScalingHasTheBits) {
   EXPECT_EQ(prefixes.by_begin.size(), 2U);
   EXPECT_GT(prefixes.by_begin.begin()->second.length(), 0);
   options.prefixes = &prefixes;
-  options.own.rope = session.rope();
+  options.rope = session.rope();
   const auto reused = measure_perplexity(session, *schedule.text(), options);
   EXPECT_EQ(expected[0].tokens, 2 * 64);
   EXPECT_EQ(reused[0].nll, expected[0].nll);

@@ -27,8 +27,7 @@ PerplexityResult empty_result(const PerplexityOptions& options, PerplexityMethod
   result.ctx = ctx;
   result.method = method;
   result.stride = method == PerplexityMethod::kSliding ? window_stride(options, ctx) : 0;
-  const bool windows = method == PerplexityMethod::kSliding || method == PerplexityMethod::kChunks;
-  result.step = windows || method == PerplexityMethod::kContinuation ? 0 : options.step;
+  result.step = uses_step(method) ? options.step : 0;
   for (const int64_t end : bucket_ends(options, from, ctx))
     result.positions.push_back({{}, std::exchange(from, end), end});
   return result;
@@ -107,13 +106,14 @@ void read_windows(Session& session, const TokenSource& text, const PerplexityOpt
     } else {
       std::vector<Reading> readings;
       for (size_t i = 0; i < tokens.size(); ++i) {
-        if (i == sequences.size()) sequences.push_back(session.new_sequence(options.own));
+        if (i == sequences.size()) sequences.push_back(session.new_sequence());
         const int64_t size = std::ssize(tokens[i]);
         const Window& window = passes[first + i].window;
         sequences[i].truncate(0);
         if (options.prefixes != nullptr) {
           const Sequence& prefix = options.prefixes->by_begin.at(window.begin);
-          sequences[i] = session.fork(prefix, prefix.length(), options.own);
+          sequences[i] = session.fork(prefix, prefix.length());
+          session.set_rope(sequences[i], options.rope.value_or(session.rope()));
         }
         sequences[i].expect(size);  // dynamic scale of the whole window
         readings.push_back({&sequences[i], tokens[i], size - 1, window.score_from - window.begin + bos});
@@ -227,6 +227,26 @@ nlohmann::ordered_json losses_json(const std::vector<float>& losses) {
   return json;
 }
 
+bool uses_step(PerplexityMethod method) {
+  return method == PerplexityMethod::kGrowing || method == PerplexityMethod::kAnchored ||
+         method == PerplexityMethod::kTail;
+}
+
+int64_t default_step(const SessionOptions& session, PerplexityMethod method) {
+  const bool windows = uses_step(method) && method != PerplexityMethod::kGrowing;
+  return session.rope_steps == 0 && !windows ? 32 : PerplexityOptions().step;
+}
+
+Plan::Perplexity perplexity_plan(const PerplexityOptions& options, int64_t max_tokens) {
+  return {.measured = true,
+          .method = std::string(name_of(options.method)),
+          .stride = options.stride,
+          .step = options.step,
+          .max_tokens = max_tokens,
+          .buckets = options.buckets,
+          .ends = options.ends};
+}
+
 int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int64_t text_tokens) {
   constexpr int64_t kMost = 2048;  // long windows are slow
   const bool beyond =
@@ -281,7 +301,7 @@ void fill_prefixes(Session& session, const TokenSource& text, const PerplexityOp
     // Whole chunks, so that a copy under the same scaling gives a whole prefill's bits. The token before the
     // tail predicts it.
     const int64_t end = (window.score_from - window.begin + bos - 1) / chunk * chunk;
-    Sequence sequence = session.new_sequence(prefixes.own);
+    Sequence sequence = session.new_sequence();
     sequence.expect(std::ssize(tokens));
     const Reading reading{&sequence, tokens, end, end + 1};
     score(

@@ -18,11 +18,10 @@ namespace lariat {
 class LossJournal;
 
 // Contexts by their window's first text token, prefilled under one scaling up to the tail's chunk. Copies
-// continue under others (Session::fork). Then layer 0's keys are exact; values and other layers' keys are
+// continue under others (Session::set_rope). Then layer 0's keys are exact; values and other layers' keys are
 // approximate, since they were computed under the first scaling.
 struct Prefixes {
-  SequenceOptions own{};  // of the prefill
-  int64_t ctx = 0;        // of the windows
+  int64_t ctx = 0;  // of the windows
   std::map<int64_t, Sequence> by_begin{};
 };
 
@@ -47,6 +46,7 @@ struct Prefixes {
 // tail     Disjoint windows of ctx tokens; each is one prefill and scores its last `step` tokens.
 enum class PerplexityMethod { kSliding, kChunks, kGrowing, kAnchored, kContinuation, kTail };
 std::string_view name_of(PerplexityMethod method);
+bool uses_step(PerplexityMethod method);
 // Parses the names of windows and of growing contexts. Throws UsageError.
 PerplexityMethod parse_perplexity_method(std::string_view name);
 
@@ -55,12 +55,12 @@ struct PerplexityOptions {
   int64_t stride = 256;
   int64_t step = 512;  // growing context (see default_step), anchored windows and tails
   PerplexityMethod method = PerplexityMethod::kSliding;
-  std::vector<int32_t> bos{};      // text_bos
-  int buckets = 32;                // position buckets of PerplexityResult::positions
-  std::vector<int64_t> ends{};     // ascending bucket ends, in place of `buckets`
-  LossJournal* journal = nullptr;  // saves losses and restores earlier ones
-  Prefixes* prefixes = nullptr;    // tail windows: continue copies of these
-  SequenceOptions own{};           // of tail windows' sequences
+  std::vector<int32_t> bos{};         // text_bos
+  int buckets = 32;                   // position buckets of PerplexityResult::positions
+  std::vector<int64_t> ends{};        // ascending bucket ends, in place of `buckets`
+  LossJournal* journal = nullptr;     // saves losses and restores earlier ones
+  Prefixes* prefixes = nullptr;       // tail windows: continue copies of these
+  std::optional<RopeScaling> rope{};  // of these copies
   const std::atomic<bool>* interrupted = nullptr;
 };
 
@@ -86,7 +86,8 @@ nlohmann::ordered_json losses_json(const std::vector<float>& losses);
 // and BOS limit both.
 int64_t default_ctx(const PerplexityOptions& options, int64_t original_ctx, int64_t text_tokens);
 // Longer steps change losses only with rope_steps 0.
-inline int64_t default_step(const SessionOptions& session) { return session.rope_steps == 0 ? 32 : 512; }
+int64_t default_step(const SessionOptions& session, PerplexityMethod method = PerplexityMethod::kGrowing);
+Plan::Perplexity perplexity_plan(const PerplexityOptions& options, int64_t max_tokens);
 
 struct PerplexityProgress {
   int64_t done, of;  // tokens

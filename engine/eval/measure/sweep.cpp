@@ -79,7 +79,7 @@ Plan Schedule::make_plan() const {
                      .stride = options_.stride,
                      .parts = window_parts(),
                      .max_tokens = *options_.max_tokens};
-  if (options_.method == PerplexityMethod::kTail) {
+  if (!options_.reuse.empty()) {
     plan.perplexity.step = options_.tail;
     plan.perplexity.prefill = parse_column(options_.reuse);
   }
@@ -114,11 +114,6 @@ SessionOptions Schedule::session_for(const Unit& unit) const {
   options.positions = method_for(unit.column);
   options.stale_cache = options.stale_cache || unit.column.stale;
   return options;
-}
-
-std::optional<Unit> Schedule::prefilled_by(const Unit& unit) const {
-  if (!unit.column.reused) return std::nullopt;
-  return Unit{unit.kind, *plan_.perplexity.prefill, unit.length};
 }
 
 // Up to the original length, dynamic scalings and factor 1 equal none. A perplexity unit equals the growing
@@ -165,7 +160,7 @@ PerplexityOptions Schedule::perplexity_options(const Unit& unit) const {
                             .bos = bos_,
                             .buckets = static_cast<int>(buckets),
                             .interrupted = options_.interrupted};
-  if (options_.method == PerplexityMethod::kTail) options.step = options_.tail;
+  if (!options_.reuse.empty()) options.step = options_.tail;
   if (unit.kind != Kind::kGrowing) return options;
   options.method = PerplexityMethod::kGrowing;
   std::vector<int64_t> ends = bucket_ends(options, 0, unit.length);

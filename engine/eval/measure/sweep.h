@@ -89,8 +89,6 @@ class Schedule {
   std::vector<Unit> equals_of(const Unit& unit) const;
   RopeScaling scaling_for(const Column& column, int64_t length) const;
   SessionOptions session_for(const Unit& unit) const;
-  // The unit that prefills for a reused one.
-  std::optional<Unit> prefilled_by(const Unit& unit) const;
   // 1/8 of a sliding window's length (quick: 1/2), at least 256 tokens.
   int64_t stride_of(int64_t length) const;
   PerplexityOptions perplexity_options(const Unit& unit) const;

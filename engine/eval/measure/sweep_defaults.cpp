@@ -58,7 +58,7 @@ Schedule::Schedule(const Engine& engine, const SweepOptions& options)
 
 void Schedule::set_reuse() {
   if (options_.reuse.empty()) return;
-  if (options_.text.empty()) throw UsageError("`reuse_prefill`: scores a text; name one with --file");
+  if (options_.text.empty()) throw UsageError("`reuse_prefill`: scores a text; name one");
   const Column base = parse_column(options_.reuse);
   if (!base.method.empty())
     throw UsageError("`reuse_prefill` " + options_.reuse + ": has a position method; use a scaling");
@@ -146,7 +146,7 @@ void Schedule::check() const {
   }
   check_memory(session, most, options_.passkey ? 2 : 1, fmt::format("`lengths` {}", longest));
   if (options_.passkey) check_passkey_length(codec_, options_.passkeys, shortest);
-  if (options_.method == PerplexityMethod::kTail) {
+  if (!options_.reuse.empty()) {
     const PerplexityOptions tails = perplexity_options({Kind::kPerplexity, columns_.front(), shortest});
     Session* const one = &session;
     check_windows({&one, 1}, *text_, tails);

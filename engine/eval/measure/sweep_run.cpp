@@ -62,13 +62,13 @@ class Runner {
  private:
   // Before the column's time is measured. Returns false if interrupted.
   bool prefill(PerplexityOptions& options) {
-    const Unit base = *schedule_.prefilled_by(unit_);
+    const Unit base{unit_.kind, *schedule_.plan().perplexity.prefill, unit_.length};
     if (reused_.prefixes.ctx != unit_.length) {
       reused_.prefixes = {};  // before their session
       reused_.session = std::make_unique<Session>(schedule_.engine().model, *schedule_.engine().backend,
                                                   schedule_.session_for(base));
     }
-    options.own.rope = schedule_.scaling_for(unit_.column, unit_.length);
+    options.rope = schedule_.scaling_for(unit_.column, unit_.length);
     options.prefixes = &reused_.prefixes;
     return uninterrupted(
         [&] { fill_prefixes(*reused_.session, *schedule_.text(), options, unit_.length, reused_.prefixes); });
