@@ -17,7 +17,7 @@ GOLDEN = ROOT / "tests/golden"
 
 def run(*words):
     """-> stdout of the command line."""
-    common = [] if words[0] in ("tokenize", "inspect") else ["--device", "cpu", "--quiet"]
+    common = [] if words[0] in ("tokenize", "inspect", "rope") else ["--device", "cpu", "--quiet"]
     program = [os.environ["LARIAT_PROGRAM"], words[0], *common, *words[1:]]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # the module's sanitizer
     words = [str(word) for word in program]
