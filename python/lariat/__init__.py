@@ -7,7 +7,8 @@
     logits = session.append(model.tokenize("Once upon"), logits="last")   # float32 [vocabulary]
 
 A Model opens weights once; a Session is a text and its KV cache. lariat.measure returns the command line's measurements
-as lists of dicts, lariat.lm_eval is a model class of lm-eval. Ids are int32 [n] or lists; log-probabilities are in nats.
+as lists of dicts, lariat.lm_eval is a model class of lm-eval, lariat.search searches RoPE factors. Ids are int32 [n] or
+lists; log-probabilities are in nats.
 """
 
 from ._lariat import Continuation, Error, Model, Session, UsageError, open

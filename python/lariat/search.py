@@ -133,7 +133,8 @@ def parse(words):
     parser.add_argument("--out", required=True, type=Path, help="new JSON file for the result")
     parser.add_argument("--ctx", required=True, type=int, help="tokens of a window")
     parser.add_argument("--tail", type=int, default=512, help=f"scored tokens of a window, a multiple of {BLOCK} (512)")
-    parser.add_argument("--windows", type=int, default=2, help="windows of each text (2)")
+    parser.add_argument("--windows", type=int, default=4, help="windows of the text (4)")
+    parser.add_argument("--confirm-windows", type=int, help="windows of the other text (as many)")
     parser.add_argument("--minutes", type=float, default=60, help="time of the search, without prefills (60)")
     parser.add_argument("--base", default="dynamic-yarn", help="scaling of the prefill, and first candidate (dynamic-yarn)")
     parser.add_argument("--seed", type=int, default=0)
@@ -141,7 +142,9 @@ def parse(words):
     options = parser.parse_args(words)
     if options.out.exists():
         parser.error(f"--out {options.out} exists; give another name")
-    if options.tail < 2 * BLOCK or options.tail % BLOCK or options.windows < 1 or options.ctx <= options.tail:
+    options.confirm_windows = options.confirm_windows or options.windows
+    fits = options.tail >= 2 * BLOCK and options.tail % BLOCK == 0 and options.ctx > options.tail
+    if not fits or min(options.windows, options.confirm_windows) < 1:
         parser.error(f"--tail must be a multiple of {BLOCK} from {2 * BLOCK}, less than --ctx; --windows at least 1")
     return options
 
@@ -153,7 +156,7 @@ def main(words=None):
     options.original = scaling.get("original_max_position_embeddings", model.facts["context"])
     if options.ctx <= options.original:
         raise lariat.Error(f"--ctx {options.ctx}: the model is trained for {options.original} tokens; nothing is to be searched")
-    others = windows(model, options.confirm, options.ctx, options.windows)
+    others = windows(model, options.confirm, options.ctx, options.confirm_windows)
     keys = ("model", "text", "ctx", "tail", "windows", "base", "seed")
     plan = {"lariat_search": 1} | {key: getattr(options, key) for key in keys}
     known = read_log(options.log, plan)
