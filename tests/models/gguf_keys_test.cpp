@@ -95,6 +95,7 @@ TEST_F(GgufKeys, UnsupportedKeysAreRefused) {
   const std::string none =
       replaced_text(small_gguf("qwen2").bytes(), key, "attention.layer_norm_rms_epsiloo");
   EXPECT_TRUE(names(error_of([&] { config_of(none); }), "qwen2." + key));
+  EXPECT_TRUE(names(line("phi2", [](Builder&) {}), "phi2.attention.layer_norm_epsilon"));
 }
 
 // llama.cpp: 0 removes the ramp and the temperature, a negative weight means 1.
