@@ -58,7 +58,8 @@ inline constexpr std::string_view kMixtralParts =
     "ffn_up_exps block_sparse_moe.experts.{}.w3 ffn_down_exps block_sparse_moe.experts.{}.w2";
 using AdaptConfig = void(nlohmann::json& config);
 AdaptConfig adapt_gemma, adapt_granite, adapt_mixtral, adapt_qwen3_moe, adapt_deepseek, adapt_gpt_oss,
-    adapt_olmoe, adapt_ernie, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen, adapt_phi;
+    adapt_olmoe, adapt_ernie, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen, adapt_phi,
+    adapt_starcoder2, adapt_stablelm, adapt_cohere;
 
 // --- shared by families ------------------------------------------------------------------------------------
 
