@@ -19,6 +19,7 @@ ModelSpec read_starcoder2(const JsonFields& config) {
   defaults.bos_token_id = defaults.eos_token_id = 50256;
   ModelSpec spec = read_decoder(config, defaults);
   read_one_window(config, 0, spec);
+  config.mark_read("layer_norm_epsilon");  // the published files have it too
   const bool bias = config.boolean("use_bias").value_or(true);
   spec.layer_norm = spec.norm_bias = true;
   for (LayerSpec& layer : spec.layers) {

@@ -79,7 +79,6 @@ constexpr KeyRule kWarned[] = {
     {"n_inner", "intermediate_size", kUnknown},
     {"n_group topk_group embedding_fraction", "1", kUnknown},
     {"norm_type", "low_precision_layernorm|layer_norm", kUnknown},
-    {"layer_norm_epsilon", "1e-05", kUnknown},
     {"mlp_type", "default", kUnknown},
     {"scale_attn_weights scale_attention_softmax_in_fp32", "true", kUnknown},
     {"norm_topk_prob", "true", kUnknown},

@@ -97,7 +97,7 @@ struct TensorNames {
   std::string root = "model.";
   std::string embed = "embed_tokens", norm = "norm", head = "lm_head";
   std::string layer = "layers.{}.";
-  std::string attention_norm = "input_layernorm", ffn_norm = "post_attention_layernorm";
+  std::string attention_norm = "input_layernorm", ffn_norm = "post_attention_layernorm";  // equal: one norm
   std::string attention_post_norm = "post_attention_layernorm";
   std::string ffn_post_norm = "post_feedforward_layernorm";
   std::string q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj", o = "self_attn.o_proj";
