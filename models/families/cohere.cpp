@@ -30,7 +30,7 @@ ModelSpec read_any_cohere(const JsonFields& config, double theta) {
 
 }  // namespace
 
-// The gate refuses use_qk_norm (Command R+): weights of their own per head.
+// The gate refuses use_qk_norm (Command R+): a norm per head.
 ModelSpec read_cohere(const JsonFields& config) {
   ModelSpec spec = read_any_cohere(config, 5e5);
   check_sliding_layers(config, spec);

@@ -142,7 +142,7 @@ def main():
         well, rows = measured_rows(program, cache)
         refused = refused_rows(program)
     head = ["architecture", "checkpoints", "ratio", "greedy", "cache, own RoPE", "cache, dynamic-yarn"]
-    names = textwrap.fill(", ".join(f"{name} {kind}" for name, kind, _ in definition.families()), 110)
+    names = textwrap.fill(", ".join(f"{name} {kind}" for name, kind, _ in definition.families()), 128)
     pages.replace(DOCUMENT, "measured", pages.table(head, rows))
     pages.replace(DOCUMENT, "refused", pages.table(["model", "architecture", "missing"], refused))
     pages.replace(DOCUMENT, "names", textwrap.indent(names, "    "))
