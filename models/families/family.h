@@ -18,6 +18,7 @@ struct GgufFamily {
   std::string_view bias = "attn_output";  // its bias means attention_bias
   bool paired_rows = false;               // the converter orders the rows of q and k by pairs
   bool norms_hold_one = false;            // the converter adds the norms' 1 to their weights
+  bool layer_norm = false;                // norm_eps has LayerNorm's key
   std::string_view names{};   // layer parts with other names than in other families' files (gguf_names.cpp)
   std::string_view strips{};  // parts of general.name: llama.cpp drops white space after their special tokens
   void (*adapt)(nlohmann::json& config) = nullptr;  // corrects the converted config
@@ -57,7 +58,8 @@ inline constexpr std::string_view kMixtralParts =
     "ffn_up_exps block_sparse_moe.experts.{}.w3 ffn_down_exps block_sparse_moe.experts.{}.w2";
 using AdaptConfig = void(nlohmann::json& config);
 AdaptConfig adapt_gemma, adapt_granite, adapt_mixtral, adapt_qwen3_moe, adapt_deepseek, adapt_gpt_oss,
-    adapt_olmoe, adapt_ernie, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen;
+    adapt_olmoe, adapt_ernie, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen, adapt_phi,
+    adapt_starcoder2, adapt_stablelm, adapt_cohere;
 
 // --- shared by families ------------------------------------------------------------------------------------
 

@@ -81,15 +81,19 @@ class Config {
     json_["num_key_value_heads"] = size("attention.head_count_kv", heads_);
     json_["head_dim"] = head_dim_;
     json_["max_position_embeddings"] = context_ = size("context_length");
-    const std::string eps = key("attention.layer_norm_rms_epsilon");
+    const bool centred = family_.gguf.layer_norm;
+    const std::string eps =
+        key(centred ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
     if (!file_.has(eps)) file_.fail(eps, "is missing; use another conversion of the model");
-    json_["rms_norm_eps"] = *file_.number(eps);
+    json_[centred ? "layer_norm_eps" : "rms_norm_eps"] = *file_.number(eps);
     json_["tie_word_embeddings"] = !has_tensor("output.weight");
     json_["torch_dtype"] = dtype();
     const bool fused = family_.gguf.bias == "attn_q" && has_tensor("blk.0.attn_qkv.bias");
     json_["attention_bias"] = fused || has_tensor(fmt::format("blk.0.{}.bias", family_.gguf.bias));
     if (has_tensor("blk.0.attn_q_norm.weight")) json_["use_qk_norm"] = true;
     json_["mlp_bias"] = has_tensor("blk.0.ffn_down.bias");
+    // As llama.cpp: a second norm refutes the key (StableLM 2).
+    if (has_tensor("blk.0.ffn_norm.weight")) json_["use_parallel_residual"] = false;
     if (size("attention.value_length", head_dim_) != head_dim_ && !is_latent(file_))
       file_.fail(key("attention.value_length"),
                  "values of another size than keys are not supported; use another model");

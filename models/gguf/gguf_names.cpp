@@ -125,7 +125,7 @@ class Renamer {
     if (suffix != ".weight" && suffix != ".bias") return add(tensor, name);
     const std::string stem = name.substr(0, dot);
     for (const auto& [gguf, hf] : kModel) {
-      if (stem == gguf) return add(tensor, std::string(hf) + suffix);
+      if (stem == gguf) return add(tensor, std::string(find(stem).empty() ? hf : find(stem)) + suffix);
     }
     const auto parts = split(stem, '.');
     if (parts.size() < 3 || parts.size() > 4 || parts[0] != "blk" || !is_digits(parts[1]))

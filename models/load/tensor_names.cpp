@@ -18,8 +18,9 @@ Layout layout_of(const ModelSpec& spec, const Tensors* checkpoint) {
   layout.split_kv =
       layout.stores(layout.root + fmt::format(fmt::runtime(names.layer), 0) + names.k_b + ".weight");
   layout.embed = layout.root + names.embed + ".weight";
-  layout.own_head =
-      (layout.root.starts_with("language_model.") ? "language_model." : "") + names.head + ".weight";
+  const std::string head = (layout.root.starts_with("language_model.") ? "language_model." : "") + names.head;
+  layout.own_head = head + ".weight";
+  layout.head_bias = head + ".bias";
   layout.head = layout.own_head;
   if (spec.tie_word_embeddings) {
     if (!layout.stores(layout.embed) && layout.stores(layout.own_head)) layout.embed = layout.own_head;

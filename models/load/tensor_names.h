@@ -12,6 +12,7 @@ namespace lariat {
 struct Layout {
   std::string root, embed, head;
   std::string own_head;   // name of a stored head, even in a tied model
+  std::string head_bias;  // likewise of its bias
   bool split_kv = false;  // kv_b is stored as U_h transposed and V_h per head (llama.cpp)
   const Tensors* checkpoint = nullptr;
 

@@ -102,6 +102,11 @@ Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& s
     weights.embedding_norm =
         read_norm(spec, layout.root + spec.names.embedding_norm, spec.hidden_size, source);
   if (!tied) weights.head = source.weight({&head, 1});
+  if (spec.head_bias) {
+    Parameter bias{layout.head_bias, 1, spec.vocab_size, Role::kVector, {}};
+    bias.own_rows = head.own_rows;
+    weights.head.blocks[0].bias = source.vector(bias);
+  }
   Counts counts;
   for (size_t i = 0; i < weights.layers.size(); ++i) count_layer(spec.layers[i], weights.layers[i], counts);
   std::tie(weights.format.dtype, weights.format.grouping.scales, weights.compute) = counts.most();

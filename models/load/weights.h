@@ -51,7 +51,7 @@ struct Weights {
   Norm embedding_norm;
   std::vector<LayerWeights> layers;
   Norm norm;    // [hidden]
-  Weight head;  // [vocab, hidden]; the embedding itself when tied
+  Weight head;  // [vocab, hidden] and any bias; the embedding itself when tied
   // Dtype and scale type of most projections; dtype of rounded inputs.
   WeightFormat format;
   DType compute = DType::kF32;

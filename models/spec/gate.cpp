@@ -78,7 +78,9 @@ constexpr KeyRule kWarned[] = {
     {"auto_map", "", "custom code, never run: results differ if the code differs from transformers' class"},
     {"n_inner", "intermediate_size", kUnknown},
     {"n_group topk_group embedding_fraction", "1", kUnknown},
-    {"norm_type", "low_precision_layernorm", kUnknown},
+    {"norm_type", "low_precision_layernorm|layer_norm", kUnknown},
+    {"mlp_type", "default", kUnknown},
+    {"scale_attn_weights scale_attention_softmax_in_fp32", "true", kUnknown},
     {"norm_topk_prob", "true", kUnknown},
     {"activation", "swiglu", kUnknown},
 };

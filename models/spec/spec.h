@@ -97,7 +97,7 @@ struct TensorNames {
   std::string root = "model.";
   std::string embed = "embed_tokens", norm = "norm", head = "lm_head";
   std::string layer = "layers.{}.";
-  std::string attention_norm = "input_layernorm", ffn_norm = "post_attention_layernorm";
+  std::string attention_norm = "input_layernorm", ffn_norm = "post_attention_layernorm";  // equal: one norm
   std::string attention_post_norm = "post_attention_layernorm";
   std::string ffn_post_norm = "post_feedforward_layernorm";
   std::string q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj", o = "self_attn.o_proj";
@@ -164,6 +164,7 @@ struct ModelSpec {
   bool embedding_norm = false;                 // norm after the embedding (BLOOM)
   bool norm_plus_one = false;                  // norms multiply by 1 + weight (Gemma)
   bool tie_word_embeddings = false;
+  bool head_bias = false;          // of the logits (Phi)
   bool qk_norm_if_stored = false;  // q and k norms are optional (older MiniMind)
   float embedding_multiplier = 1.0F;
   bool round_embedding_multiplier = false;  // rounded to the embeddings' dtype (Gemma)

@@ -69,7 +69,9 @@ INSTANTIATE_TEST_SUITE_P(
                     GgufCase{"exaone"}, GgufCase{"ernie4_5"}, GgufCase{"seed_oss"}, GgufCase{"granite4"},
                     GgufCase{"deepseek"}, GgufCase{"kimi_k2"}, GgufCase{"glm4_moe"},
                     GgufCase{"glm4_moe_lite"}, GgufCase{"youtu"}, GgufCase{"minicpm"}, GgufCase{"smollm3"},
-                    GgufCase{"qwen"}, GgufCase{"glm4"}),
+                    GgufCase{"qwen"}, GgufCase{"glm4"}, GgufCase{"phi"},
+                    GgufCase{"starcoder2", R"({"sliding_window": null})"}, GgufCase{"stablelm"},
+                    GgufCase{"stablelm_parallel"}, GgufCase{"cohere"}, GgufCase{"cohere2"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 // The file splits kv_b in two and transposes one part.

@@ -187,7 +187,7 @@ inline std::vector<EpilogueCase> epilogue_cases(std::initializer_list<DType> all
     cases.push_back({Kind::kResidual, {w}, f32, f32, {}, w == f32});
     cases.push_back({Kind::kGated, {w, w}, f32, f32, Activation::kGeluTanh, w == bf16});
     cases.push_back({Kind::kGated, {w}, f32, f32, Activation::kGelu, true});
-    cases.push_back({Kind::kCap, {w}});
+    cases.push_back({Kind::kCap, {w}, f32, f32, {}, w != f32});
   }
   for (const DType stored : all_stored) {
     for (const bool bias : {false, true}) {

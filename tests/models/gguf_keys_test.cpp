@@ -95,6 +95,16 @@ TEST_F(GgufKeys, UnsupportedKeysAreRefused) {
   const std::string none =
       replaced_text(small_gguf("qwen2").bytes(), key, "attention.layer_norm_rms_epsiloo");
   EXPECT_TRUE(names(error_of([&] { config_of(none); }), "qwen2." + key));
+  EXPECT_TRUE(names(line("phi2", [](Builder&) {}), "phi2.attention.layer_norm_epsilon"));
+}
+
+// StableLM's converter writes the key even for config.json files without it.
+TEST_F(GgufKeys, ASecondNormMeansNoParallelBlocks) {
+  Builder b = small_gguf("stablelm");
+  b.set("stablelm.attention.layer_norm_epsilon", 1e-5F).set("stablelm.use_parallel_residual", true);
+  EXPECT_TRUE(config(b).layers[0].parallel);
+  b.floats("blk.0.ffn_norm.weight", {32});
+  EXPECT_FALSE(config(b).layers[0].parallel);
 }
 
 // llama.cpp: 0 removes the ramp and the temperature, a negative weight means 1.

@@ -165,6 +165,8 @@ MPT = {"wte": 0.3, "norm_f": 3.5, "Wqkv": 1.5}
 # A small q_a_proj exposes the eps of q_a_layernorm.
 MINICPM3 = {"q_a_proj": 0.01, "model.norm": 80.0, "embed": 0.05, "o_proj": 3.0, "down_proj": 3.0}
 MINICPM = {"model.norm": 40.0, "embed": 0.1, "o_proj": 3.0, "down_proj": 3.0}
+STARCODER2 = {"embed": 0.3, "model.norm": 3.5, "c_proj.weight": 1.5}
+COHERE = {"model.norm": 50.0, "embed": 0.3, "o_proj": 1.5, "down_proj": 1.5}
 ROUTERS = {"gate.weight": 2.0}
 GPT_OSS = {"router.weight": 2.0, "sinks": 3.0, "gate_up_proj": 4.0, "down_proj": 0.15}  # some gates and ups are clamped
 
@@ -175,6 +177,7 @@ SCALES = {
     "bloom": BLOOM, "bloom_prefixed": BLOOM, "mpt": MPT, "mpt_max16": MPT, "minicpm3": MINICPM3, "mixtral": ROUTERS,
     "qwen3_moe": ROUTERS, "qwen3_moe_step": ROUTERS | {"experts.down": 2.0}, "deepseek_v2": ROUTERS,
     "granite4": GRANITE4, "minicpm": MINICPM, "olmoe": ROUTERS, "exaone4": SMOLLM3,
+    "starcoder2": STARCODER2, "cohere": COHERE, "cohere2": COHERE | {"model.norm": 14.0},
     "deepseek": ROUTERS | {"shared_expert_gate": 0.0}, "kimi_k2": ROUTERS | {"experts.down": 0.5},
     "glm4_moe": ROUTERS | {"experts.down": 0.5}, "glm4_moe_lite": ROUTERS | {"experts.down": 0.5},
     "gpt_oss": GPT_OSS, "gpt_oss_mxfp4": GPT_OSS, "deepseek_v2_full": ROUTERS | {"experts.down": 0.1}, "deepseek_v3": ROUTERS | {"experts.down": 0.5},

@@ -23,8 +23,10 @@ CHECKPOINTS = {name: {} for name in ("llama_gqa", "llama_llama3", "llama_bias", 
                                      "gemma", "phi3", "phi4_mini", "granite", "olmo2", "olmo3", "mixtral",
                                      "deepseek_v2", "deepseek_v3", "gpt_oss", "gpt_oss_mxfp4", "olmoe", "exaone4_full",
                                      "exaone", "ernie4_5", "seed_oss", "granite4", "deepseek", "kimi_k2", "glm4_moe",
-                                     "glm4_moe_lite", "youtu", "minicpm", "smollm3", "qwen", "glm4")}  # fmt: skip
-CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "gemma2": {"query_pre_attn_scalar": 16},
+                                     "glm4_moe_lite", "youtu", "minicpm", "smollm3", "qwen", "glm4", "phi",
+                                     "stablelm", "stablelm_parallel", "cohere", "cohere2")}  # fmt: skip
+CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "starcoder2": {"sliding_window": None},
+                "gemma2": {"query_pre_attn_scalar": 16},
                 # GGUF cannot mix layers with and without experts.
                 "qwen3_moe": {"num_hidden_layers": 1, "mlp_only_layers": []},
                 "gemma3": {"query_pre_attn_scalar": 16, "sliding_window_pattern": 6}}  # fmt: skip

@@ -34,9 +34,8 @@ F32 = ["--dtype", "f32", "--kv-dtype", "f32"]
 # (model, architecture, reason)
 OTHERS = [
     ("Baichuan-13B, Baichuan 2", "BaichuanForCausalLM", "ALiBi, a head of normalised rows (7B: BaiChuan…)"),
-    ("Orion", "OrionForCausalLM", "a gated feed-forward between LayerNorms"),
+    ("Orion", "OrionForCausalLM", "a reader of its keys (layers as StableLM's)"),
     ("OLMo 1", "OlmoForCausalLM", "LayerNorm without weights"),
-    ("StableLM 2", "StableLmForCausalLM", "a gated feed-forward between LayerNorms"),
     ("Phi-3-small", "Phi3SmallForCausalLM", "block-sparse attention"),
     ("Phi-3.5-MoE", "PhiMoEForCausalLM", "its own router (sparsemixer)"),
     ("Granite 3 MoE", "GraniteMoeForCausalLM", "experts in one tensor"),
@@ -143,7 +142,7 @@ def main():
         well, rows = measured_rows(program, cache)
         refused = refused_rows(program)
     head = ["architecture", "checkpoints", "ratio", "greedy", "cache, own RoPE", "cache, dynamic-yarn"]
-    names = textwrap.fill(", ".join(f"{name} {kind}" for name, kind, _ in definition.families()), 110)
+    names = textwrap.fill(", ".join(f"{name} {kind}" for name, kind, _ in definition.families()), 128)
     pages.replace(DOCUMENT, "measured", pages.table(head, rows))
     pages.replace(DOCUMENT, "refused", pages.table(["model", "architecture", "missing"], refused))
     pages.replace(DOCUMENT, "names", textwrap.indent(names, "    "))
