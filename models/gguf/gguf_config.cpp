@@ -39,7 +39,7 @@ class Config {
         file_, arch_ + ".",
         "vocab_size tensor_data_layout pooling_type rope.scaling.finetuned rope.scaling.yarn_attn_factor "
         "rope.scaling.yarn_beta_* rope.scaling.yarn_log_multiplier attention.layer_norm_epsilon ssm.* "
-        "expert_shared_feed_forward_length",
+        "expert_shared_feed_forward_length rope.dimension_sections n_deepstack_layers",
         json_);
     if (family_.gguf.adapt != nullptr) family_.gguf.adapt(json_);
     return std::move(json_);
@@ -261,6 +261,8 @@ class Config {
     json_["num_local_experts"] = size("expert_count");
     json_["num_experts_per_tok"] = size("expert_used_count");
     json_["moe_intermediate_size"] = size("expert_feed_forward_length", json_["intermediate_size"]);
+    if (family_.gguf.when == "expert_shared_feed_forward_length")
+      json_["shared_intermediate_size"] = size(family_.gguf.when);
     if (const auto gating = file_.integer(key("expert_gating_func")).value_or(0))
       json_["scoring_func"] = gating == 1 ? "softmax" : gating == 2 ? "sigmoid" : std::to_string(gating);
   }

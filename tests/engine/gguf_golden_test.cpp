@@ -68,7 +68,9 @@ INSTANTIATE_TEST_SUITE_P(
                     GgufCase{"gpt_oss_mxfp4"}, GgufCase{"olmoe"}, GgufCase{"exaone4_full"},
                     GgufCase{"exaone"}, GgufCase{"ernie4_5"}, GgufCase{"seed_oss"}, GgufCase{"granite4"},
                     GgufCase{"deepseek"}, GgufCase{"kimi_k2"}, GgufCase{"glm4_moe"},
-                    GgufCase{"glm4_moe_lite"}, GgufCase{"youtu"}, GgufCase{"minicpm"}, GgufCase{"smollm3"},
+                    GgufCase{"glm4_moe_lite"}, GgufCase{"granite_moe"}, GgufCase{"granite_moe_shared"},
+                    GgufCase{"ernie4_5_moe"}, GgufCase{"qwen3_vl_moe"}, GgufCase{"baichuan2"},
+                    GgufCase{"mistral4"}, GgufCase{"youtu"}, GgufCase{"minicpm"}, GgufCase{"smollm3"},
                     GgufCase{"qwen"}, GgufCase{"glm4"}),
     [](const auto& test) { return std::string(test.param.name); });
 
