@@ -197,4 +197,10 @@ ModelSpec read_qwen3_vl_moe(const JsonFields& config) {
   return spec;
 }
 
+// Sections are the published ones; the second key is about images.
+void adapt_qwen3_vl_moe(nlohmann::json& config) {
+  for (const char* key : {"rope.dimension_sections", "n_deepstack_layers"})
+    config.erase(std::string("qwen3vlmoe.") + key);
+}
+
 }  // namespace lariat

@@ -39,7 +39,7 @@ class Config {
         file_, arch_ + ".",
         "vocab_size tensor_data_layout pooling_type rope.scaling.finetuned rope.scaling.yarn_attn_factor "
         "rope.scaling.yarn_beta_* rope.scaling.yarn_log_multiplier attention.layer_norm_epsilon ssm.* "
-        "expert_shared_feed_forward_length rope.dimension_sections n_deepstack_layers",
+        "expert_shared_feed_forward_length",
         json_);
     if (family_.gguf.adapt != nullptr) family_.gguf.adapt(json_);
     return std::move(json_);

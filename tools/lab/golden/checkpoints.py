@@ -124,7 +124,8 @@ def with_mtp_layer(weights, config):
 
 def with_mtp_block(weights, config):
     """ERNIE's tensors of multi-token prediction."""
-    return weights | {name: torch.ones(8, 8) for name in ("model.mtp_block.0.mlp.up_proj.weight", "model.mtp_linear_proj.0.weight")}
+    names = ("model.mtp_block.0.mlp.up_proj.weight", "model.mtp_linear_proj.0.weight")
+    return weights | {name: torch.ones(8, 8) for name in names}
 
 
 def deepseek(weights, config):
@@ -201,7 +202,8 @@ SCALES = {
     "gpt_oss": GPT_OSS, "gpt_oss_mxfp4": GPT_OSS, "deepseek_v2_full": ROUTERS | {"experts.down": 0.1}, "deepseek_v3": ROUTERS | {"experts.down": 0.5},
 }  # fmt: skip
 PACKS = {
-    "llama_gqa_interleaved": interleaved, "internlm2": internlm2, "baichuan": baichuan, "baichuan2": baichuan2, "gpt_neox": with_neox_buffers,
+    "llama_gqa_interleaved": interleaved, "internlm2": internlm2, "baichuan": baichuan, "baichuan2": baichuan2,
+    "gpt_neox": with_neox_buffers,
     "bloom": without_prefix, "deepseek_v3": with_mtp_layer, "chatglm": own_names, "chatglm2": own_names,
     "qwen": own_names, "qwen_first": own_names, "gpt_oss_mxfp4": mxfp4, "deepseek": deepseek, "exaone": exaone,
     "ernie4_5_moe": with_mtp_block, "qwen3_vl_moe": qwen3_vl_moe, "glm4_moe": with_mtp_layer, "glm4_moe_lite": with_mtp_layer,
@@ -396,7 +398,8 @@ def long_tokens(models, seed):
     Margins: more than float32 rounding everywhere, and 0.05 of the router's logits at kept rows (DeepSeek-V3's scores are
     sigmoids, and ERNIE's a softmax, with slopes of at most a quarter), as 16 bits would choose other experts below.
     """
-    edge = 0.05 / 4 if models[0].config.model_type in ("deepseek_v3", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite") else 0.05
+    corrected = ("deepseek_v3", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite")
+    edge = 0.05 / 4 if models[0].config.model_type in corrected else 0.05
     for candidate in itertools.count(seed):
         tokens = tiny.random_tokens(models[0].config.vocab_size, 320, candidate)
         gaps = (tiny.router_gaps(model, tokens) for model in models)

@@ -24,7 +24,8 @@ CHECKPOINTS = {name: {} for name in ("llama_gqa", "llama_llama3", "llama_bias", 
                                      "deepseek_v2", "deepseek_v3", "gpt_oss", "gpt_oss_mxfp4", "olmoe", "exaone4_full",
                                      "exaone", "ernie4_5", "seed_oss", "granite4", "deepseek", "kimi_k2", "glm4_moe",
                                      "glm4_moe_lite", "granite_moe", "granite_moe_shared", "ernie4_5_moe",
-                                     "qwen3_vl_moe", "mistral4", "baichuan2", "youtu", "minicpm", "smollm3", "qwen", "glm4")}  # fmt: skip
+                                     "qwen3_vl_moe", "mistral4", "baichuan2", "youtu", "minicpm", "smollm3",
+                                     "qwen", "glm4")}  # fmt: skip
 CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "gemma2": {"query_pre_attn_scalar": 16},
                 # GGUF cannot mix layers with and without experts.
                 "qwen3_moe": {"num_hidden_layers": 1, "mlp_only_layers": []},
