@@ -191,6 +191,39 @@ ModelSpec read_glm4_moe_lite(const JsonFields& config) {
   return spec;
 }
 
+// Mistral Small 4 (models/mistral4): queries are scaled by the logarithm of their position.
+ModelSpec read_mistral4(const JsonFields& config) {
+  Defaults defaults;
+  defaults.vocab_size = 131072;
+  defaults.intermediate_size = 12288;
+  defaults.n_layers = 36;
+  defaults.max_position_embeddings = 1048576;
+  defaults.bos_token_id = 1;
+  defaults.eos_token_id = 2;
+  defaults.rope.interleaved = defaults.rope.interleave_is_key = true;
+  defaults.rope.scales_queries = defaults.rope.partial_is_key = true;
+  ModelSpec spec = read_with_latent(config, defaults, 128);
+  const JsonFields rope = rope_object(config);
+  if (rope.keys().empty()) config.fail("rope_parameters", "expected an object");
+  // partial_rotary_factor, if present, is the rotated part of a head; head_dim is that part here.
+  RopeScaling& own = spec.rope();
+  const LatentSpec& latent = spec.layers.front().attention.latent;
+  const double part = static_cast<double>(latent.rope_dim) / static_cast<double>(latent.query_dim());
+  if (rope.number("partial_rotary_factor", 0.0, 1.0).value_or(part) != part)
+    rope.fail("partial_rotary_factor", "does not match qk_rope_head_dim; correct one of them");
+  own.partial_rotary_factor = 1.0;
+  set_rotary_dim(own);
+  spec.query_scale.log_beta = rope.number("llama_4_scaling_beta", 0.0, 1e3).value_or(0.0);
+  spec.query_scale.log_ctx = own.original_ctx;
+  const ExpertDefaults d{128, 1, 2048, 0, 1.0, 4, 1};
+  ExpertsSpec experts = read_experts(config, d);
+  experts.router.normalise = config.boolean("norm_topk_prob").value_or(true);
+  read_groups(config, experts, 1);
+  if (experts.router.n_groups != 1) config.fail("n_group", "only 1 is supported; use another model");
+  use_shared_experts(config, d, experts, spec);
+  return spec;
+}
+
 // GLM-4.5: attention with half of each head rotated (models/glm4_moe).
 ModelSpec read_glm4_moe(const JsonFields& config) {
   Defaults defaults;
@@ -282,6 +315,14 @@ void adapt_deepseek(nlohmann::json& config) {
   }
   config["topk_method"] = third ? "noaux_tc" : groups ? "group_limited_greedy" : "greedy";
   if (third) config.emplace("num_nextn_predict_layers", 0);
+}
+
+// The converter drops the published scale of queries.
+void adapt_mistral4(nlohmann::json& config) {
+  config.emplace("norm_topk_prob", true);
+  adapt_deepseek(config);
+  for (const char* of_others : {"topk_method", "num_nextn_predict_layers"}) config.erase(of_others);
+  if (config.contains("rope_scaling")) config["rope_scaling"]["llama_4_scaling_beta"] = 0.1;
 }
 
 // Dense; rotated dimensions are paired half and half.

@@ -56,10 +56,15 @@ TextPart text_part(const nlohmann::json& config, const std::string& file);
 inline constexpr std::string_view kMixtralParts =
     "ffn_gate_inp block_sparse_moe.gate ffn_gate_exps block_sparse_moe.experts.{}.w1 "
     "ffn_up_exps block_sparse_moe.experts.{}.w3 ffn_down_exps block_sparse_moe.experts.{}.w2";
+inline constexpr std::string_view kGraniteParts =
+    "ffn_gate_inp block_sparse_moe.router.layer ffn_gate_exps block_sparse_moe.{}.gate "
+    "ffn_up_exps block_sparse_moe.{}.up ffn_down_exps block_sparse_moe.{}.output_linear "
+    "ffn_down_shexp shared_mlp.output_linear";
 using AdaptConfig = void(nlohmann::json& config);
-AdaptConfig adapt_gemma, adapt_granite, adapt_mixtral, adapt_qwen3_moe, adapt_deepseek, adapt_gpt_oss,
-    adapt_olmoe, adapt_ernie, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen, adapt_phi,
-    adapt_starcoder2, adapt_stablelm, adapt_cohere;
+AdaptConfig adapt_baichuan, adapt_mistral4, adapt_gemma, adapt_granite, adapt_granite_moe, adapt_mixtral,
+    adapt_qwen3_moe, adapt_qwen3_vl_moe, adapt_deepseek, adapt_gpt_oss, adapt_olmoe, adapt_ernie,
+    adapt_ernie_moe, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen, adapt_phi, adapt_starcoder2,
+    adapt_stablelm, adapt_cohere;
 
 // --- shared by families ------------------------------------------------------------------------------------
 

@@ -60,9 +60,46 @@ ModelSpec read_granite_hybrid(const JsonFields& config) {
   return spec;
 }
 
+// Granite 3 with experts (models/granitemoe).
+ModelSpec read_granite_moe(const JsonFields& config) {
+  Defaults defaults;
+  defaults.bos_token_id = 1;
+  defaults.eos_token_id = 2;
+  ModelSpec spec = read_decoder(config, defaults);
+  read_biases(config, /*has_mlp_bias=*/false, spec);
+  check_sliding_layers(config, spec);
+  read_multipliers(config, spec);
+  ExpertsSpec experts;
+  experts.n = config.integer("num_local_experts", 1, kMaxExperts).value_or(8);
+  experts.intermediate_size = spec.layers.front().feed_forward.intermediate_size;
+  experts.router.n_chosen = config.integer("num_experts_per_tok", 1, experts.n).value_or(2);
+  experts.router.normalise = true;
+  for (LayerSpec& layer : spec.layers) use_experts(experts, 0, layer);
+  spec.names.router = "block_sparse_moe.router.layer";
+  spec.names.expert_gate_up = "block_sparse_moe.input_linear";
+  spec.names.expert_gate = "block_sparse_moe.{}.gate";  // GGUF files alone split gate and up
+  spec.names.expert_up = "block_sparse_moe.{}.up";
+  spec.names.expert_down = "block_sparse_moe.{}.output_linear";
+  spec.names.shared_gate_up = "shared_mlp.input_linear";
+  spec.names.shared_down = "shared_mlp.output_linear";
+  return spec;
+}
+
+ModelSpec read_granite_moe_shared(const JsonFields& config) {
+  ModelSpec spec = read_granite_moe(config);
+  const int64_t size = config.integer("shared_intermediate_size", 0, kMaxIntermediate).value_or(0);
+  for (LayerSpec& layer : spec.layers) layer.feed_forward.intermediate_size = size;
+  return spec;
+}
+
 void adapt_granite(nlohmann::json& config) {
   if (config.value("attention_multiplier", nlohmann::json(0)) == 0)
     config["attention_multiplier"] = 1.0 / std::sqrt(config["head_dim"].get<double>());
+}
+
+void adapt_granite_moe(nlohmann::json& config) {
+  adapt_granite(config);
+  adapt_mixtral(config);
 }
 
 }  // namespace lariat

@@ -102,6 +102,27 @@ ModelSpec read_with_head_norms(const JsonFields& config, const Defaults& default
   return spec;
 }
 
+// Experts in every decoder_sparse_step-th layer except mlp_only_layers. missing: defaults.
+void read_experts(const JsonFields& config, const ExpertsSpec& missing, ModelSpec& spec) {
+  ExpertsSpec experts;
+  const int64_t n = config.integer("num_experts", 1, kMaxExperts).value_or(missing.n);
+  experts.n = config.integer("num_local_experts", 1, kMaxExperts).value_or(n);
+  experts.intermediate_size =
+      config.integer("moe_intermediate_size", 1, kMaxIntermediate).value_or(missing.intermediate_size);
+  experts.router.n_chosen =
+      config.integer("num_experts_per_tok", 1, experts.n).value_or(missing.router.n_chosen);
+  experts.router.normalise = config.boolean("norm_topk_prob").value_or(false) || missing.router.normalise;
+  const auto step = static_cast<size_t>(config.integer("decoder_sparse_step", 1, kMaxLayers).value_or(1));
+  std::vector<bool> dense(spec.layers.size());
+  for (const int64_t layer :
+       config.integers("mlp_only_layers", 0, kMaxLayers).value_or(std::vector<int64_t>{})) {
+    if (layer < std::ssize(dense)) dense[static_cast<size_t>(layer)] = true;
+  }
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if ((i + 1) % step == 0 && !dense[i]) use_experts(experts, 0, spec.layers[i]);
+  }
+}
+
 }  // namespace
 
 ModelSpec read_qwen2(const JsonFields& config) {
@@ -130,7 +151,7 @@ ModelSpec read_qwen3(const JsonFields& config) {
   return spec;
 }
 
-// Experts in every decoder_sparse_step-th layer except mlp_only_layers (models/qwen3_moe).
+// models/qwen3_moe
 ModelSpec read_qwen3_moe(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.hidden_size = 2048;
@@ -138,25 +159,11 @@ ModelSpec read_qwen3_moe(const JsonFields& config) {
   defaults.n_layers = 24;
   defaults.n_kv_heads = 4;
   ModelSpec spec = read_with_head_norms(config, defaults);
-  ExpertsSpec experts;
-  const int64_t n = config.integer("num_experts", 1, kMaxExperts).value_or(128);
-  experts.n = config.integer("num_local_experts", 1, kMaxExperts).value_or(n);
-  experts.intermediate_size = config.integer("moe_intermediate_size", 1, kMaxIntermediate).value_or(768);
-  experts.router.n_chosen = config.integer("num_experts_per_tok", 1, experts.n).value_or(8);
-  experts.router.normalise = config.boolean("norm_topk_prob").value_or(false);
-  const auto step = static_cast<size_t>(config.integer("decoder_sparse_step", 1, kMaxLayers).value_or(1));
-  std::vector<bool> dense(spec.layers.size());
-  for (const int64_t layer :
-       config.integers("mlp_only_layers", 0, kMaxLayers).value_or(std::vector<int64_t>{})) {
-    if (layer < std::ssize(dense)) dense[static_cast<size_t>(layer)] = true;
-  }
+  read_experts(config, {.n = 128, .intermediate_size = 768, .router = {.n_chosen = 8}}, spec);
   // One window for all layers, unlike Qwen 3.
   const int64_t window = read_window(config, 4096);
   const bool slides = config.boolean("use_sliding_window").value_or(false);
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i].attention.sliding_window = slides ? window : 0;
-    if ((i + 1) % step == 0 && !dense[i]) use_experts(experts, 0, spec.layers[i]);
-  }
+  for (LayerSpec& layer : spec.layers) layer.attention.sliding_window = slides ? window : 0;
   check_sliding_layers(config, spec);
   read_dual_chunks(config, spec);
   return spec;
@@ -172,6 +179,28 @@ ModelSpec read_qwen3_vl(const JsonFields& config) {
   ModelSpec spec = read_with_head_norms(config, defaults);
   read_axes(config, {24, 20, 20}, true, spec);
   return spec;
+}
+
+// models/qwen3_vl_moe: expert weights always sum to one.
+ModelSpec read_qwen3_vl_moe(const JsonFields& config) {
+  Defaults defaults = qwen_defaults();
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 5632;
+  defaults.n_layers = 24;
+  defaults.n_heads = defaults.n_kv_heads = 16;
+  defaults.max_position_embeddings = 128000;
+  defaults.rope.theta = 5e5;
+  ModelSpec spec = read_with_head_norms(config, defaults);
+  read_axes(config, {24, 20, 20}, true, spec);
+  read_experts(config, {.n = 60, .intermediate_size = 1408, .router = {.n_chosen = 4, .normalise = true}},
+               spec);
+  return spec;
+}
+
+// Sections are the published ones; the second key is about images.
+void adapt_qwen3_vl_moe(nlohmann::json& config) {
+  for (const char* key : {"rope.dimension_sections", "n_deepstack_layers"})
+    config.erase(std::string("qwen3vlmoe.") + key);
 }
 
 }  // namespace lariat

@@ -26,7 +26,8 @@ constexpr std::string_view kLayer =
     "ffn_down_shexp mlp.shared_experts.down_proj attn_q_a self_attn.q_a_proj "
     "attn_q_a_norm self_attn.q_a_layernorm attn_q_b self_attn.q_b_proj "
     "attn_kv_a_mqa self_attn.kv_a_proj_with_mqa attn_kv_a_norm self_attn.kv_a_layernorm "
-    "attn_kv_b self_attn.kv_b_proj attn_k_b self_attn.k_b_proj attn_v_b self_attn.v_b_proj";
+    "attn_kv_b self_attn.kv_b_proj attn_k_b self_attn.k_b_proj attn_v_b self_attn.v_b_proj "
+    "exp_probs_b mlp.gate.e_score_correction_bias";
 
 bool is_digits(std::string_view text) {
   return !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -133,7 +134,7 @@ class Renamer {
     const std::string layer = fmt::format("model.layers.{}.", parts[1]);
     if (parts.size() == 4) return rename_expert(tensor, layer, parts[2], parts[3], suffix);
     if (parts[2] == "attn_sinks") return add(tensor, layer + "self_attn.sinks");
-    if (parts[2] == "exp_probs_b") return add(tensor, layer + "mlp.gate.e_score_correction_bias");
+    if (parts[2] == "exp_probs_b") return add(tensor, layer + std::string(find("exp_probs_b")));
     if (parts[2] == "attn_qkv" && find("attn_qkv").empty()) return split_qkv(tensor, layer, suffix);
     if (parts[2] == "ffn_gate_up_exps") return split_experts(tensor, layer, suffix);
     const std::string_view hf = find(parts[2]);

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cmath>
 
+#include "kernels/convert.h"
 #include "models/load/tensor_names.h"
 #include "models/load/weight_source.h"
 
@@ -15,6 +17,19 @@ bool is_contiguous(const Parameter& parameter) {
 auto index_in(const RowRange& part) {
   return
       [part](int64_t r) { return part.of == 0 ? r : part.first + r / part.run * part.stride + r % part.run; };
+}
+
+HostWeight with_unit_rows(HostWeight from, const WeightFormat& format) {
+  const int64_t rows = from.m.rows, cols = from.m.cols;
+  const auto read = [from = std::move(from), dtype = format.dtype, cols](int64_t row, const CodeRow& to) {
+    std::vector<float> values(static_cast<size_t>(cols));
+    read_floats(from, row, {values.data(), DType::kF32, 1, cols});
+    double sum = 0.0;
+    for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+    const auto length = static_cast<float>(std::max(std::sqrt(sum), 1e-12));
+    for (int64_t i = 0; i < cols; ++i) store_f32(to.codes, dtype, i, values[static_cast<size_t>(i)] / length);
+  };
+  return {format, rows, cols, read};
 }
 
 class CheckpointWeights : public WeightLoader {
@@ -36,6 +51,9 @@ class CheckpointWeights : public WeightLoader {
       if (in_place && plus == 0) return in_place.column_range(parameter.part.first, parameter.cols);
       return elements_of(from, parameter.cols, index_in(parameter.part), plus);
     }
+    if (has_unit_rows(parameter, spec_))
+      return with_unit_rows(rows_of(from, parameter.rows, index_in(parameter.part)),
+                            own_format(parameter, from.format(), spec_));
     if (in_place) return in_place.row_range(parameter.part.first, parameter.rows);
     HostWeight rows = rows_of(from, parameter.rows, index_in(parameter.part));
     if (once && is_contiguous(parameter)) release_while_reading(parameter, from, rows);

@@ -32,7 +32,7 @@ constexpr TensorRule kUnread[] = {
 };
 constexpr std::string_view kVision =
     "vision_tower. vision_model. visual. multi_modal_projector. mm_projector. audio_tower. "
-    "multimodal_projector. image_newline vision_encoder. vision_language_adapter. vision_embed_tokens.";
+    "multimodal_projector. image_newline vision_encoder. vision_language_adapter. vision_embed_tokens. mtp_";
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -120,8 +120,9 @@ void check_unread_tensors(ModelSpec& spec, const Tensors& checkpoint, const std:
   if (vision.empty()) return;
   const std::string more =
       vision.size() > 1 ? "and " + std::to_string(vision.size() - 1) + " more belong" : "belongs";
-  spec.warnings.push_back(named(*vision.front()) + more +
-                          " to an image or audio part, not supported; only text runs");
+  spec.warnings.push_back(
+      named(*vision.front()) + more +
+      " to an image, audio or multi-token prediction part, not supported; only text runs");
 }
 
 }  // namespace lariat

@@ -137,8 +137,9 @@ struct LayerReader {
   void read_feed_forward(LayerWeights& to) const {
     const TensorNames& names = spec.names;
     const bool bias_too = layer.feed_forward.bias, shared = experts.n > 0;
-    const std::string& gate = shared ? names.shared_gate : names.gate;
-    const std::string& up = shared ? names.shared_up : names.up;
+    const bool as_one = shared && layout.stores(prefix + names.shared_gate_up + ".weight");
+    const std::string& gate = as_one ? names.shared_gate_up : shared ? names.shared_gate : names.gate;
+    const std::string& up = as_one ? names.shared_gate_up : shared ? names.shared_up : names.up;
     const std::string& down = shared ? names.shared_down : names.down;
     const bool fused = gate == up && layer.feed_forward.gated;
     to.ffn_norm = norm(names.ffn_norm, hidden, layer.norm_before);
@@ -168,13 +169,18 @@ struct LayerReader {
   void read_experts(ExpertWeights& to) const {
     const TensorNames& names = spec.names;
     const Share part = own(&LayerSplit::expert_inner);
-    const auto each = [&](const std::string& name, int64_t out, int64_t in, bool down) {
-      const std::string stack = std::string(name).erase(name.find("{}."), 3);
-      const bool stacked = layout.stores(prefix + stack + ".weight");
+    const bool fused = layout.stores(prefix + names.expert_gate_up + ".weight");
+    // first: of an expert's rows in a tensor of gate and up.
+    const auto each = [&](const std::string& name, int64_t out, int64_t in, bool down, int64_t first = 0) {
+      const bool in_one = fused && !down;
+      const std::string stack = in_one ? names.expert_gate_up : std::string(name).erase(name.find("{}."), 3);
+      const bool stacked = in_one || layout.stores(prefix + stack + ".weight");
+      const int64_t all = in_one ? 2 * out : out;
       std::vector<Parameter> blocks;
       for (int64_t e = 0; e < experts.n; ++e) {
-        blocks.push_back(stacked ? matrix(stack, out, in, {experts.n * out, e * out, out, out})
-                                 : matrix(fmt::format(fmt::runtime(name), e), out, in));
+        blocks.push_back(
+            stacked ? matrix(stack, out, in, {experts.n * all, e * all + (in_one ? first : 0), out, all})
+                    : matrix(fmt::format(fmt::runtime(name), e), out, in));
         blocks.back().stacked = stacked;
         (down ? blocks.back().own_cols : blocks.back().own_rows) = part;
       }
@@ -187,10 +193,14 @@ struct LayerReader {
     };
     to.router = weight({{prefix + names.router + ".weight", experts.n, hidden, Role::kRouter, {}}});
     to.router.blocks[0].bias = bias(names.router, experts.n, experts.bias);
-    if (experts.choice_bias)
-      to.choice_bias = source.vector({prefix + names.choice_bias, 1, experts.n, Role::kVector, {}});
+    if (experts.choice_bias) {
+      const StoredTensor* bias = layout.find(prefix + names.choice_bias);
+      const bool row = bias != nullptr && bias->shape.size() == 2;  // ERNIE's
+      to.choice_bias = source.vector(
+          {prefix + names.choice_bias, 1, experts.n, row ? Role::kPerExpert : Role::kVector, {}});
+    }
     to.gate = each(names.expert_gate, experts.intermediate_size, hidden, false);
-    to.up = each(names.expert_up, experts.intermediate_size, hidden, false);
+    to.up = each(names.expert_up, experts.intermediate_size, hidden, false, experts.intermediate_size);
     to.down = each(names.expert_down, hidden, experts.intermediate_size, true);
   }
 };

@@ -31,7 +31,9 @@ Layout layout_of(const ModelSpec& spec, const Tensors* checkpoint) {
 
 std::vector<int64_t> stored_shape(const Parameter& parameter) {
   if (is_vector(parameter.role)) return {std::max(parameter.cols, parameter.part.of)};
-  if (parameter.stacked) return {parameter.part.of / parameter.rows, parameter.rows, parameter.cols};
+  if (parameter.stacked) {  // stride: all rows of one expert
+    return {parameter.part.of / parameter.part.stride, parameter.part.stride, parameter.cols};
+  }
   return {std::max(parameter.rows, parameter.part.of), parameter.cols};
 }
 

@@ -16,9 +16,11 @@ struct Layout {
   bool split_kv = false;  // kv_b is stored as U_h transposed and V_h per head (llama.cpp)
   const Tensors* checkpoint = nullptr;
 
-  bool stores(const std::string& name) const {
-    return checkpoint != nullptr && checkpoint->find(name) != nullptr;
+  // nullptr: not stored, or without a checkpoint.
+  const StoredTensor* find(const std::string& name) const {
+    return checkpoint != nullptr ? checkpoint->find(name) : nullptr;
   }
+  bool stores(const std::string& name) const { return find(name) != nullptr; }
 };
 
 // Prefixes: "model." (AutoModelForCausalLM), none (AutoModel), others for models with images. A tied matrix

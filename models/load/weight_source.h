@@ -53,10 +53,15 @@ class Source {
 // own: format of the source.
 WeightFormat stored_format(const Parameter& parameter, std::optional<WeightFormat> requested,
                            const WeightFormat& own);
+// The head's rows are divided by their length (Baichuan 2).
+inline bool has_unit_rows(const Parameter& parameter, const ModelSpec& spec) {
+  return spec.unit_head_rows && parameter.role == Role::kHead;
+}
 // Format of a block before conversion. A transposed block is read as floats: its groups of inputs would be
-// groups of outputs.
+// groups of outputs. A head with unit rows is computed in floats.
 inline WeightFormat own_format(const Parameter& parameter, const WeightFormat& own, const ModelSpec& spec) {
-  return parameter.transposed && is_quantized(own.dtype) ? WeightFormat(spec.dtype) : own;
+  const bool floats = parameter.transposed || has_unit_rows(parameter, spec);
+  return floats && is_quantized(own.dtype) ? WeightFormat(spec.dtype) : own;
 }
 inline bool left_out(Role role, const WeightFormat& stored) {
   return role == Role::kPrefill && is_quantized(stored.dtype);

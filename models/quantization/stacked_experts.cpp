@@ -1,4 +1,4 @@
-// Experts of gpt-oss: transformers 5.24, models/gpt_oss and integrations/mxfp4.py.
+// Experts of gpt-oss, and in one tensor: transformers 5.24, models/gpt_oss and integrations/mxfp4.py.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -52,8 +52,9 @@ void put_part(Tensors& tensors, const StoredTensor& of, const std::string& name,
   tensors.put(std::move(own));
 }
 
-// X_bias [experts, outputs] and, if present, X [experts, inputs, outputs].
-void read_stack(Tensors& tensors, const std::string& experts, std::string_view stacked) {
+// X_bias [experts, outputs] and X [experts, inputs, outputs], each if present. halves: parts follow each
+// other.
+void read_stack(Tensors& tensors, const std::string& experts, std::string_view stacked, bool halves = false) {
   const std::vector<std::string> parts = parts_of(stacked);
   const auto n = std::ssize(parts);
   const auto weight = tensors.take(experts + std::string(stacked));
@@ -70,7 +71,29 @@ void read_stack(Tensors& tensors, const std::string& experts, std::string_view s
     if (weight) {
       const int64_t in = weight->shape[1], out = weight->shape[2], rows = out / n;
       put_part(tensors, *weight, part + ".weight", {weight->shape[0], rows, in}, p, n,
-               [=](int64_t row, int64_t col) { return (row / rows * in + col) * out + row % rows * n + p; });
+               [=](int64_t row, int64_t col) {
+                 const int64_t output = halves ? p * rows + row % rows : row % rows * n + p;
+                 return (row / rows * in + col) * out + output;
+               });
+    }
+  }
+}
+
+// gate_up_proj [experts, 2 outputs, inputs] and down_proj get the suffix ".weight"; [experts, inputs, 2
+// outputs] (Qwen3-VL-MoE) is transposed.
+void read_fused(Tensors& tensors, const std::string& experts) {
+  const auto shape_of = [&](const char* name) {
+    const StoredTensor* tensor = tensors.find(experts + name);
+    return tensor != nullptr ? tensor->shape : std::vector<int64_t>();
+  };
+  const auto gate_up = shape_of("gate_up_proj"), down = shape_of("down_proj");
+  const bool transposed = gate_up.size() == 3 && down.size() == 3 && gate_up[1] == down[2];
+  for (const char* name : {"gate_up_proj", "down_proj"}) {
+    if (transposed) {
+      read_stack(tensors, experts, name, /*halves=*/true);
+    } else if (auto tensor = tensors.take(experts + name)) {
+      tensor->name += ".weight";
+      tensors.put(std::move(*tensor));
     }
   }
 }
@@ -78,7 +101,8 @@ void read_stack(Tensors& tensors, const std::string& experts, std::string_view s
 }  // namespace
 
 void read_stacked_experts(Tensors& tensors) {
-  std::vector<std::string> all;
+  constexpr std::string_view kFused = ".mlp.experts.gate_up_proj";
+  std::vector<std::string> all, fused;
   for (const auto& [name, tensor] : tensors.all()) {
     if (name.ends_with(kBias)) all.push_back(name.substr(0, name.size() - kBias.size()) + ".mlp.experts.");
   }
@@ -86,6 +110,11 @@ void read_stacked_experts(Tensors& tensors) {
     read_stack(tensors, experts, "gate_up_proj");
     read_stack(tensors, experts, "down_proj");
   }
+  for (const auto& [name, tensor] : tensors.all()) {
+    if (name.ends_with(kFused))
+      fused.push_back(name.substr(0, name.size() - kFused.size()) + ".mlp.experts.");
+  }
+  for (const std::string& experts : fused) read_fused(tensors, experts);
 }
 
 // X_blocks [experts, outputs, groups, 16] and X_scales [experts, outputs, groups].

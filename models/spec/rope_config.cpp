@@ -143,7 +143,8 @@ void check_rope_keys(const JsonFields& object, const RopeDefaults& defaults, con
                           "truncate", "finetuned", "short_factor", "long_factor", "attention_factor",
                           "low_freq_factor", "high_freq_factor", "mrope_section", "mrope_interleaved"})
     object.has(key);
-  if (defaults.scales_queries) object.mark_read("llama_4_scaling_beta");
+  if (defaults.scales_queries)
+    for (const char* key : {"llama_4_scaling_beta", "max_position_embeddings"}) object.mark_read(key);
   const KeyValues known = {{"head_dim", rope.head_dim},
                            {"rope_theta", rope.theta},
                            {"partial_rotary_factor", rope.partial_rotary_factor}};

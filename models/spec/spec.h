@@ -92,7 +92,7 @@ void each_field(const LayerSpec& layer, const See& see) {
 
 // Tensor names. A layer's names start with `layer`; {} is the layer's or expert's index. A projection or norm
 // is name + ".weight", its bias name + ".bias"; one tensor without index holds all experts' biases.
-// Projections of equal name are rows of one tensor: q, k, v (or by KV head); gate, up.
+// Projections of equal name are rows of one tensor: q, k, v (or by KV head); gate, up. *_gate_up: if stored.
 struct TensorNames {
   std::string root = "model.";
   std::string embed = "embed_tokens", norm = "norm", head = "lm_head";
@@ -111,10 +111,10 @@ struct TensorNames {
   std::string kv_b = "self_attn.kv_b_proj";
   std::string k_b = "self_attn.k_b_proj", v_b = "self_attn.v_b_proj";  // in place of kv_b (Layout::split_kv)
   std::string shared_gate = "mlp.shared_experts.gate_proj", shared_up = "mlp.shared_experts.up_proj";
-  std::string shared_down = "mlp.shared_experts.down_proj";  // gate, up and down in layers with experts
+  std::string shared_down = "mlp.shared_experts.down_proj", shared_gate_up = "";  // in layers with experts
   std::string router = "mlp.gate", choice_bias = "mlp.gate.e_score_correction_bias";
   std::string expert_gate = "mlp.experts.{}.gate_proj", expert_up = "mlp.experts.{}.up_proj";
-  std::string expert_down = "mlp.experts.{}.down_proj";
+  std::string expert_down = "mlp.experts.{}.down_proj", expert_gate_up = "mlp.experts.gate_up_proj";
   // Suffixes of ignored tensors: transformers up to 4.31 stored RoPE frequencies.
   std::string redundant = "rotary_emb.inv_freq";
 };
@@ -165,6 +165,7 @@ struct ModelSpec {
   bool norm_plus_one = false;                  // norms multiply by 1 + weight (Gemma)
   bool tie_word_embeddings = false;
   bool head_bias = false;          // of the logits (Phi)
+  bool unit_head_rows = false;     // the head's rows are divided by their length (Baichuan 2)
   bool qk_norm_if_stored = false;  // q and k norms are optional (older MiniMind)
   float embedding_multiplier = 1.0F;
   bool round_embedding_multiplier = false;  // rounded to the embeddings' dtype (Gemma)

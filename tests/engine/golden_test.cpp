@@ -102,7 +102,8 @@ TEST_P(GoldenPositions, LogitsHoweverThePromptIsSplit) {
       << "the positions must matter";
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GoldenPositions, testing::Values("qwen2_vl", "qwen25_vl", "qwen3_vl"),
+INSTANTIATE_TEST_SUITE_P(Families, GoldenPositions,
+                         testing::Values("qwen2_vl", "qwen25_vl", "qwen3_vl", "qwen3_vl_moe"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Positions, OnlyWhereTheModelHasThree) {

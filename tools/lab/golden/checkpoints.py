@@ -73,8 +73,15 @@ def own_names(weights, config):
     return result
 
 
+def baichuan2(weights, config):
+    """The same with a head whose rows have any length."""
+    head = weights["lm_head.weight"] * torch.linspace(0.5, 4.0, config["vocab_size"])[:, None]
+    return baichuan(weights | {"lm_head.weight": head}, config)
+
+
 def with_vision(weights, config):
     """The names of save_pretrained for the whole image model, with random vision tensors that text does not use."""
+    weights = tiny.fused_experts(weights)
     config = AutoConfig.for_model(**copy.deepcopy(config))
     torch.manual_seed(0)
     model = AutoModelForImageTextToText.from_config(config).float()
@@ -82,6 +89,12 @@ def with_vision(weights, config):
                                                 if name.startswith("model.")})  # fmt: skip
     model.lm_head.weight.copy_(weights.get("lm_head.weight", weights["model.embed_tokens.weight"]))
     return saved(model, next(iter(weights.values())).dtype)
+
+
+def qwen3_vl_moe(weights, config):
+    """As published, with inputs first in the experts' tensors; transformers reads both orders."""
+    return {name: rows.mT.contiguous() if ".experts." in name else rows
+            for name, rows in with_vision(weights, config).items()}  # fmt: skip
 
 
 def with_neox_buffers(weights, config):
@@ -107,6 +120,12 @@ def with_mtp_layer(weights, config):
     extra = {"eh_proj.weight": torch.ones(size, 2 * size), "enorm.weight": torch.ones(size),
              "hnorm.weight": torch.ones(size), "shared_head.norm.weight": torch.ones(size)}  # fmt: skip
     return weights | {prefix + name: rows.to(torch.bfloat16) for name, rows in extra.items()}
+
+
+def with_mtp_block(weights, config):
+    """ERNIE's tensors of multi-token prediction."""
+    names = ("model.mtp_block.0.mlp.up_proj.weight", "model.mtp_linear_proj.0.weight")
+    return weights | {name: torch.ones(8, 8) for name in names}
 
 
 def deepseek(weights, config):
@@ -158,6 +177,7 @@ GEMMA = {"model.norm": 7.0, "embed": 0.15}  # embeddings are multiplied by sqrt(
 # Granite's multipliers shrink embeddings and logits of tiny random weights.
 GRANITE = {"model.norm": 80.0, "embed": 0.1, "o_proj": 4.0, "down_proj": 4.0, "q_proj": 1.8, "k_proj": 1.8}
 GRANITE4 = GRANITE | {"output_linear": 4.0}
+GRANITE_MOE = GRANITE4 | {"router.weight": 2.0}
 SMOLLM3 = {"q_proj": 0.8, "k_proj": 0.8}  # otherwise four layers amplify rounding
 # With tied embeddings a token would only predict itself unless its embedding is small next to the layers' outputs.
 BLOOM = {"word_embeddings_layernorm": 0.1, ".bias": 0.3, "dense_4h_to_h.weight": 1.5, "query_key_value.weight": 1.5}
@@ -176,6 +196,8 @@ SCALES = {
     "gemma": GEMMA, "gemma2": GEMMA, "gemma3": GEMMA, "gemma3_new": GEMMA, "smollm3": SMOLLM3, "granite": GRANITE,
     "bloom": BLOOM, "bloom_prefixed": BLOOM, "mpt": MPT, "mpt_max16": MPT, "minicpm3": MINICPM3, "mixtral": ROUTERS,
     "qwen3_moe": ROUTERS, "qwen3_moe_step": ROUTERS | {"experts.down": 2.0}, "deepseek_v2": ROUTERS,
+    "granite_moe": GRANITE_MOE, "granite_moe_shared": GRANITE_MOE, "ernie4_5_moe": ROUTERS | {"e_score": 0.25},
+    "qwen3_vl_moe": ROUTERS, "mistral4": ROUTERS | {"experts.down": 0.5}, "baichuan2": {"model.norm": 3.0},
     "granite4": GRANITE4, "minicpm": MINICPM, "olmoe": ROUTERS, "exaone4": SMOLLM3,
     "starcoder2": STARCODER2, "cohere": COHERE, "cohere2": COHERE | {"model.norm": 14.0},
     "deepseek": ROUTERS | {"shared_expert_gate": 0.0}, "kimi_k2": ROUTERS | {"experts.down": 0.5},
@@ -183,11 +205,12 @@ SCALES = {
     "gpt_oss": GPT_OSS, "gpt_oss_mxfp4": GPT_OSS, "deepseek_v2_full": ROUTERS | {"experts.down": 0.1}, "deepseek_v3": ROUTERS | {"experts.down": 0.5},
 }  # fmt: skip
 PACKS = {
-    "llama_gqa_interleaved": interleaved, "internlm2": internlm2, "baichuan": baichuan, "gpt_neox": with_neox_buffers,
+    "llama_gqa_interleaved": interleaved, "internlm2": internlm2, "baichuan": baichuan, "baichuan2": baichuan2,
+    "gpt_neox": with_neox_buffers,
     "bloom": without_prefix, "deepseek_v3": with_mtp_layer, "chatglm": own_names, "chatglm2": own_names,
     "qwen": own_names, "qwen_first": own_names, "gpt_oss_mxfp4": mxfp4, "deepseek": deepseek, "exaone": exaone,
-    "glm4_moe": with_mtp_layer, "glm4_moe_lite": with_mtp_layer,
-} | dict.fromkeys(("ministral3", "llava", "qwen2_vl", "qwen25_vl", "qwen3_vl"), with_vision)  # fmt: skip
+    "ernie4_5_moe": with_mtp_block, "qwen3_vl_moe": qwen3_vl_moe, "glm4_moe": with_mtp_layer, "glm4_moe_lite": with_mtp_layer,
+} | dict.fromkeys(("ministral3", "llava", "qwen2_vl", "qwen25_vl", "qwen3_vl", "mistral4"), with_vision)  # fmt: skip
 SHARDS = {"llama_sharded": 3}
 NAMES = golden_checkpoints()
 TRACED_NAMES = golden_checkpoints("kTrace")
@@ -216,6 +239,8 @@ def build(name, config, seed):
         for part, factor in SCALES.get(name, {}).items():
             if part in tensor:
                 parameter.mul_(factor)
+        if name == "baichuan2" and "lm_head" in tensor:
+            parameter.copy_(torch.nn.functional.normalize(parameter))
         if "norm" in tensor and model.config.model_type.startswith("gemma"):
             parameter.sub_(1.0)
         if "quantization_config" in config and tensor.endswith(("gate_up_proj", "down_proj")):
@@ -374,9 +399,10 @@ def long_tokens(models, seed):
     """320 random ids, from the first seed with a clear choice of experts by `models` (one per rounding).
 
     Margins: more than float32 rounding everywhere, and 0.05 of the router's logits at kept rows (DeepSeek-V3's scores are
-    sigmoids, with a slope of at most a quarter), as 16 bits would choose other experts below.
+    sigmoids, and ERNIE's a softmax, with slopes of at most a quarter), as 16 bits would choose other experts below.
     """
-    edge = 0.05 / 4 if models[0].config.model_type in ("deepseek_v3", "glm4_moe", "glm4_moe_lite") else 0.05
+    corrected = ("deepseek_v3", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite")
+    edge = 0.05 / 4 if models[0].config.model_type in corrected else 0.05
     for candidate in itertools.count(seed):
         tokens = tiny.random_tokens(models[0].config.vocab_size, 320, candidate)
         gaps = (tiny.router_gaps(model, tokens) for model in models)

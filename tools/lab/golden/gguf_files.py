@@ -23,8 +23,10 @@ CHECKPOINTS = {name: {} for name in ("llama_gqa", "llama_llama3", "llama_bias", 
                                      "gemma", "phi3", "phi4_mini", "granite", "olmo2", "olmo3", "mixtral",
                                      "deepseek_v2", "deepseek_v3", "gpt_oss", "gpt_oss_mxfp4", "olmoe", "exaone4_full",
                                      "exaone", "ernie4_5", "seed_oss", "granite4", "deepseek", "kimi_k2", "glm4_moe",
-                                     "glm4_moe_lite", "youtu", "minicpm", "smollm3", "qwen", "glm4", "phi",
-                                     "stablelm", "stablelm_parallel", "cohere", "cohere2")}  # fmt: skip
+                                     "glm4_moe_lite", "granite_moe", "granite_moe_shared", "ernie4_5_moe",
+                                     "qwen3_vl_moe", "mistral4", "baichuan2", "youtu", "minicpm", "smollm3",
+                                     "qwen", "glm4", "phi", "stablelm", "stablelm_parallel", "cohere",
+                                     "cohere2")}  # fmt: skip
 CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "starcoder2": {"sliding_window": None},
                 "gemma2": {"query_pre_attn_scalar": 16},
                 # GGUF cannot mix layers with and without experts.
@@ -50,14 +52,16 @@ def checkpoint_folder(name, folder):
     """A checkpoint with the layers of the changed config; -> the config"""
     config = json.loads((GOLDEN / "checkpoints" / name / "config.json").read_text()) | CHECKPOINTS[name]
     weights = load_file(GOLDEN / "checkpoints" / name / "model.safetensors")
-    layers = next(config[key] for key in ("num_hidden_layers", "num_layers") if key in config)
+    text = config.get("text_config", config)
+    layers = next(text[key] for key in ("num_hidden_layers", "num_layers") if key in text)
     kept = {key: rows for key, rows in weights.items()
             if "layers." not in key or int(key.partition("layers.")[2].split(".")[0]) < layers}  # fmt: skip
     folder.mkdir()
     save_file(kept, folder / "model.safetensors", {"format": "pt"})
-    # Gemma 3's converter keeps one embedding row per token of the tokenizer.
-    vocab = {"model": {"vocab": dict.fromkeys(map(str, range(config["vocab_size"])))}, "added_tokens": []}
-    (folder / "tokenizer.json").write_text(json.dumps(vocab))
+    # Gemma 3's converter keeps one embedding row per token of the tokenizer; Mistral's loads the tokenizer.
+    words = {"type": "WordLevel", "vocab": {str(i): i for i in range(text["vocab_size"])}, "unk_token": "0"}
+    unset = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
+    (folder / "tokenizer.json").write_text(json.dumps(unset | {"version": "1.0", "model": words, "added_tokens": []}))
     return config
 
 
@@ -66,11 +70,18 @@ def convert(conversion, name, folder, out):
     (folder / "config.json").write_text(json.dumps(config))
     kind = conversion.get_model_architecture(conversion.ModelBase.load_hparams(folder, False), conversion.ModelType.TEXT)
     types = sys.modules["gguf"].LlamaFileType
-    half = config.get("torch_dtype", config.get("dtype")) == "bfloat16"
+    kind_of = config.get("text_config", {}) | config
+    half = kind_of.get("torch_dtype", kind_of.get("dtype")) == "bfloat16"
     # Their RMSNorm's eps is called layer_norm_epsilon; earlier converters knew.
     own = config | {"rms_norm_eps": config["layer_norm_epsilon"]} if name in ("exaone", "qwen") else None
+    if name not in TOKENIZERS:
+        conversion.TextModel.get_vocab_base_pre = lambda *_: "default"
     model = conversion.get_model_class(kind)(folder, types.MOSTLY_BF16 if half else types.ALL_F32, out, eager=True,
                                              model_name=name, hparams=own)  # fmt: skip
+    if kind == "BaichuanForCausalLM":  # calls itself forever for other tensors
+        unpack = model.modify_tensors
+        model.modify_tensors = lambda rows, tensor, layer: (
+            unpack(rows, tensor, layer) if "W_pack" in tensor else [(model.map_tensor_name(tensor), rows)])  # fmt: skip
     if name in TOKENIZERS:
         model.get_vocab_base_pre = lambda tokenizer: TOKENIZERS[name]
         model.write_vocab()

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from transformers.models.llama import modeling_llama
+from transformers.models.mistral4 import Mistral4ForCausalLM
 from transformers.models.mpt import modeling_mpt
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -111,7 +112,8 @@ OWN_NAMES = {
              "mlp.c_proj": "mlp.down_proj"},
 }  # fmt: skip
 # Image models by the model_type of their file -> model_type of the text model.
-TEXT_MODELS = {"mistral3": "ministral3", "llava": "llama", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3"}
+TEXT_MODELS = {"mistral3": "ministral3", "llava": "llama", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3",
+               "qwen3_vl_moe": "qwen3_moe"}  # fmt: skip
 
 
 def twin_of_chatglm(config):
@@ -172,7 +174,7 @@ def text_config(config, head_norms=True):
         own = {"tie_word_embeddings": config.get("tie_word_embeddings", False)} | config.get("text_config", config)
         if "mrope_section" in (own.get("rope_scaling") or {}):
             del own["rope_scaling"]
-        kind = TEXT_MODELS[kind]
+        kind = "mistral4" if own.get("model_type") == "mistral4" else TEXT_MODELS[kind]
     elif kind == "minimind":
         kind = "qwen3" if head_norms else "llama"
     elif kind in ("internlm", "internlm2", "baichuan"):
@@ -194,6 +196,18 @@ def text_config(config, head_norms=True):
         name = "DeepseekV3" if kind == "deepseek_v3" else kind.capitalize()
         own |= {"architectures": [f"{name}ForCausalLM"], "model_type": kind}
     return own
+
+
+def fused_experts(weights):
+    """Experts' gate, up and down of transformers' own names as two stacks of a layer."""
+    result, parts = dict(weights), ("gate_proj", "up_proj", "down_proj")
+    for first in [name for name in weights if ".experts.0.gate_proj" in name]:
+        count = sum(first.replace("experts.0.", f"experts.{i}.") in weights for i in range(512))
+        stacks = [torch.stack([result.pop(first.replace(".experts.0.gate_proj", f".experts.{i}.{part}"))
+                               for i in range(count)]) for part in parts]  # fmt: skip
+        layer = first.partition("0.gate_proj")[0]
+        result |= {f"{layer}gate_up_proj": torch.cat(stacks[:2], 1), f"{layer}down_proj": stacks[2]}
+    return result
 
 
 def text_weights(config, weights):
@@ -220,6 +234,11 @@ def text_weights(config, weights):
                    for name, rows in weights.items()}  # fmt: skip
         for name in [name for name in weights if "shared_expert.down" in name]:
             weights[name.replace("shared_expert.down_proj", "shared_expert_gate")] = torch.zeros(1, config["hidden_size"])
+    elif kind == "qwen3_vl_moe":
+        weights = {name.replace("language_model.", ""): rows.mT.contiguous() if ".experts." in name else rows
+                   for name, rows in weights.items() if "visual" not in name}  # fmt: skip
+    elif config["architectures"] == ["BaichuanForCausalLM"]:
+        weights["lm_head.weight"] = torch.nn.functional.normalize(weights["lm_head.weight"])
     elif kind == "mistral3":
         text = "language_model."
         weights = {name.removeprefix(text): rows for name, rows in weights.items() if name.startswith(text)}
@@ -237,7 +256,8 @@ def load(folder, dtype, rounded=torch.float32):
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "config.json").write_text(json.dumps(config))
         save_weights(Path(name), {name: tensor.to(rounded) for name, tensor in weights.items()})
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, attn_implementation="eager").eval()
+        own = Mistral4ForCausalLM if config["model_type"] == "mistral4" else AutoModelForCausalLM
+        model = own.from_pretrained(name, dtype=dtype, attn_implementation="eager").eval()
         as_published(model)
     assert all(x.dtype == torch.float32 for name, x in model.named_buffers() if "inv_freq" in name)
     return model
@@ -257,7 +277,8 @@ def build(config, seed):
     """
     config = AutoConfig.for_model(**copy.deepcopy(config)) if isinstance(config, dict) else copy.deepcopy(config)
     options = dict(dtype=torch.float32, attn_implementation="eager")  # otherwise buffers are rounded to config.dtype
-    model = AutoModelForCausalLM.from_config(config, **options).eval()
+    own = config.model_type == "mistral4"  # not among AutoModelForCausalLM's
+    model = (Mistral4ForCausalLM._from_config if own else AutoModelForCausalLM.from_config)(config, **options).eval()
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in sorted(model.named_parameters()):
         noise = torch.randn(parameter.shape, generator=generator)
@@ -344,10 +365,13 @@ def router_gap(router, logits):
     """Margin of each token's expert choice: the last chosen score minus the first rejected one.
 
     logits: [tokens, experts] of the router. Scores: DeepSeek's groups first; the logits (softmax keeps their order), or
-    DeepSeek-V3's corrected sigmoids.
+    DeepSeek-V3's corrected sigmoids, or ERNIE's corrected softmax.
     """
     groups, kept = getattr(router, "num_group", None), getattr(router, "topk_group", None)
-    if hasattr(router, "e_score_correction_bias"):
+    if hasattr(router, "moe_statics"):
+        scores = router.moe_statics(logits.softmax(-1))
+        of_group = lambda members: members.amax(-1)  # noqa: E731
+    elif hasattr(router, "e_score_correction_bias"):
         scores = logits.sigmoid() + router.e_score_correction_bias
         of_group = lambda members: members.topk(2, dim=-1).values.sum(-1)  # noqa: E731
     else:

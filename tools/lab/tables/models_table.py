@@ -33,12 +33,10 @@ AIM = 2e-4  # maximum of largest difference / largest logit
 F32 = ["--dtype", "f32", "--kv-dtype", "f32"]
 # (model, architecture, reason)
 OTHERS = [
-    ("Baichuan-13B, Baichuan 2", "BaichuanForCausalLM", "ALiBi, a head of normalised rows (7B: BaiChuan…)"),
     ("Orion", "OrionForCausalLM", "a reader of its keys (layers as StableLM's)"),
     ("OLMo 1", "OlmoForCausalLM", "LayerNorm without weights"),
     ("Phi-3-small", "Phi3SmallForCausalLM", "block-sparse attention"),
     ("Phi-3.5-MoE", "PhiMoEForCausalLM", "its own router (sparsemixer)"),
-    ("Granite 3 MoE", "GraniteMoeForCausalLM", "experts in one tensor"),
 ]
 
 
