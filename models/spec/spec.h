@@ -164,9 +164,8 @@ struct ModelSpec {
   bool embedding_norm = false;                 // norm after the embedding (BLOOM)
   bool norm_plus_one = false;                  // norms multiply by 1 + weight (Gemma)
   bool tie_word_embeddings = false;
-  bool head_bias = false;          // of the logits (Phi)
-  bool unit_head_rows = false;     // the head's rows are divided by their length (Baichuan 2)
-  bool qk_norm_if_stored = false;  // q and k norms are optional (older MiniMind)
+  bool head_bias = false, unit_head_rows = false;  // bias of the logits; rows of length 1 (Baichuan 2)
+  bool qk_norm_if_stored = false;                  // q and k norms are optional (older MiniMind)
   float embedding_multiplier = 1.0F;
   bool round_embedding_multiplier = false;  // rounded to the embeddings' dtype (Gemma)
   float logits_multiplier = 1.0F;
