@@ -203,6 +203,7 @@ ModelSpec read_mistral4(const JsonFields& config) {
   defaults.rope.interleaved = defaults.rope.interleave_is_key = true;
   defaults.rope.scales_queries = defaults.rope.partial_is_key = true;
   ModelSpec spec = read_with_latent(config, defaults, 128);
+  config.mark_read("head_dim");
   const JsonFields rope = rope_object(config);
   if (rope.keys().empty()) config.fail("rope_parameters", "expected an object");
   // partial_rotary_factor, if present, is the rotated part of a head; head_dim is that part here.
