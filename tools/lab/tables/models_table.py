@@ -15,7 +15,6 @@ import pathlib
 import re
 import sys
 import tempfile
-import textwrap
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -140,10 +139,8 @@ def main():
         well, rows = measured_rows(program, cache)
         refused = refused_rows(program)
     head = ["architecture", "checkpoints", "ratio", "greedy", "cache, own RoPE", "cache, dynamic-yarn"]
-    names = textwrap.fill(", ".join(f"{name} {kind}" for name, kind, _ in definition.families()), 128)
     pages.replace(DOCUMENT, "measured", pages.table(head, rows))
     pages.replace(DOCUMENT, "refused", pages.table(["model", "architecture", "missing"], refused))
-    pages.replace(DOCUMENT, "names", textwrap.indent(names, "    "))
     sys.exit(not well)
 
 
