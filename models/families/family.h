@@ -112,6 +112,8 @@ void check_experts(const JsonFields& config, const ModelSpec& spec);
 
 // n_shared: experts for every token.
 void use_experts(const ExpertsSpec& experts, int64_t n_shared, LayerSpec& layer);
+// By Mixtral's keys, in all layers.
+void use_mixtral_experts(const JsonFields& config, ModelSpec& spec);
 
 // GPT-2's names of the embedding, the layers and the norms.
 void use_gpt2_names(TensorNames& names);

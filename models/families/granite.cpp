@@ -69,12 +69,7 @@ ModelSpec read_granite_moe(const JsonFields& config) {
   read_biases(config, /*has_mlp_bias=*/false, spec);
   check_sliding_layers(config, spec);
   read_multipliers(config, spec);
-  ExpertsSpec experts;
-  experts.n = config.integer("num_local_experts", 1, kMaxExperts).value_or(8);
-  experts.intermediate_size = spec.layers.front().feed_forward.intermediate_size;
-  experts.router.n_chosen = config.integer("num_experts_per_tok", 1, experts.n).value_or(2);
-  experts.router.normalise = true;
-  for (LayerSpec& layer : spec.layers) use_experts(experts, 0, layer);
+  use_mixtral_experts(config, spec);
   spec.names.router = "block_sparse_moe.router.layer";
   spec.names.expert_gate_up = "block_sparse_moe.input_linear";
   spec.names.expert_gate = "block_sparse_moe.{}.gate";  // GGUF files alone split gate and up

@@ -2,6 +2,15 @@
 
 namespace lariat {
 
+void use_mixtral_experts(const JsonFields& config, ModelSpec& spec) {
+  ExpertsSpec experts;
+  experts.n = config.integer("num_local_experts", 1, kMaxExperts).value_or(8);
+  experts.intermediate_size = spec.layers.front().feed_forward.intermediate_size;
+  experts.router.n_chosen = config.integer("num_experts_per_tok", 1, experts.n).value_or(2);
+  experts.router.normalise = true;
+  for (LayerSpec& layer : spec.layers) use_experts(experts, 0, layer);
+}
+
 // Mixtral: a Mistral with experts whose weights sum to one (transformers 5.23).
 ModelSpec read_mixtral(const JsonFields& config) {
   Defaults defaults;
@@ -14,12 +23,7 @@ ModelSpec read_mixtral(const JsonFields& config) {
   defaults.eos_token_id = 2;
   ModelSpec spec = read_decoder(config, defaults);
   read_one_window(config, 0, spec);
-  ExpertsSpec experts;
-  experts.n = config.integer("num_local_experts", 1, kMaxExperts).value_or(8);
-  experts.intermediate_size = spec.layers.front().feed_forward.intermediate_size;
-  experts.router.n_chosen = config.integer("num_experts_per_tok", 1, experts.n).value_or(2);
-  experts.router.normalise = true;
-  for (LayerSpec& layer : spec.layers) use_experts(experts, 0, layer);
+  use_mixtral_experts(config, spec);
   spec.names.router = "block_sparse_moe.gate";
   spec.names.expert_gate = "block_sparse_moe.experts.{}.w1";
   spec.names.expert_up = "block_sparse_moe.experts.{}.w3";

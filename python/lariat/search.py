@@ -48,6 +48,11 @@ def reused_losses(prefixes, scaling):
     return np.concatenate(losses)
 
 
+def true_losses(model, texts, tail, scaling):
+    """-> losses in nats of the tails of all texts, each after its own prefill."""
+    return np.concatenate([-prefilled(model, ids, tail, scaling).logprobs(ids[-tail:]) for ids in texts])
+
+
 def longrope(factors, attention_factor, ctx, original):
     return {"rope_type": "longrope", "factor": ctx / original, "original_max_position_embeddings": original,
             "attention_factor": float(attention_factor), "short_factor": [1.0] * len(factors),
@@ -114,8 +119,7 @@ def search(prefixes, start, options, known, log):
 
 def confirm(model, texts, tail, columns):
     """Prints each column's perplexity by true prefills, and its paired difference from the last one with a 99 % interval."""
-    losses = {name: np.concatenate([-prefilled(model, ids, tail, scaling).logprobs(ids[-tail:]) for ids in texts])
-              for name, scaling in columns.items()}  # fmt: skip
+    losses = {name: true_losses(model, texts, tail, scaling) for name, scaling in columns.items()}
     *_, found = losses
     for name, values in losses.items():
         gaps = (losses[found] - values).reshape(-1, BLOCK).mean(axis=1)
@@ -162,7 +166,7 @@ def main(words=None):
     known = read_log(options.log, plan)
     texts = windows(model, options.text, options.ctx, options.windows)
     prefixes = [(prefilled(model, ids, options.tail, options.base), ids[-options.tail :]) for ids in texts]
-    plain, scaled = (session.rope() for session in (prefilled(model, texts[0][:2], 1, "none"), prefixes[0][0]))
+    plain, scaled = model.session(rope_scaling="none").rope(), prefixes[0][0].rope()
     start = (np.maximum(plain["inv_freq"] / scaled["inv_freq"], 1), scaled["attention_factor"])
 
     def log(line):
@@ -188,5 +192,8 @@ def main(words=None):
 if __name__ == "__main__":
     try:
         sys.exit(main())
+    except KeyboardInterrupt:
+        print("lariat.search: interrupted", file=sys.stderr)
+        sys.exit(130)
     except (lariat.Error, OSError) as error:
         sys.exit(f"lariat.search: error: {error}")
