@@ -119,6 +119,7 @@ def search(prefixes, start, options, known, log):
 
 def confirm(model, texts, tail, columns):
     """Prints each column's perplexity by true prefills, and its paired difference from the last one with a 99 % interval."""
+    tail = max(tail, len(texts[0]) // 8 // BLOCK * BLOCK)  # costs little next to the prefill
     losses = {name: true_losses(model, texts, tail, scaling) for name, scaling in columns.items()}
     *_, found = losses
     for name, values in losses.items():
