@@ -73,7 +73,8 @@ nb::object PySession::set_rope(nb::handle scaling) {
   use([&](SessionState& state, const Flag&) { before = state.context.sequence.rope(); });
   after = to_rope(scaling, before, spec.rope());
   if (!spec.has_rope() && after != spec.rope())
-    throw UsageError("`rope_scaling`: a " + spec.family + " has ALiBi instead of RoPE");
+    throw UsageError("`rope_scaling`: a " + spec.family + " has " + spec.position_kind() +
+                     " instead of RoPE");
   use([&](SessionState& state, const Flag&) {
     Session& session = state.runner().session;
     Sequence& sequence = state.context.sequence;

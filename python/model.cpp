@@ -94,7 +94,8 @@ SessionOptions session_options(const OpenModel& model, Keywords& keywords, int a
   const ModelSpec& spec = engine.model.spec;
   const RopeScaling rope = to_rope(scaling, *engine.session_options.rope, spec.rope());
   if (!spec.has_rope() && rope != spec.rope())
-    throw UsageError("`rope_scaling`: a " + spec.family + " has ALiBi instead of RoPE; remove the option");
+    throw UsageError("`rope_scaling`: a " + spec.family + " has " + spec.position_kind() +
+                     " instead of RoPE; remove the option");
   SessionOptions options = engine.session_for(rope);
   if (method) options.positions = parse_position_method(*method, rope.original_ctx, options.max_ctx);
   check_position_method(options.positions, spec);

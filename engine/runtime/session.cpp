@@ -36,13 +36,14 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
                options.latent_workspace, model.split,
                options.ranks != nullptr ? &options.ranks->communicator() : nullptr),
       step_(model.spec, ropes_) {
+  limit_context(options_, model.spec);
   check_position_method(options_.positions, model.spec);
   pool_.when_full([this] { return prefixes_.free_oldest(); });
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
   if (options_.on_saturated) saturated_before_ = saturated();
   if (!model.spec.has_rope() && rope().type != RopeType::kDefault) {
-    throw Error(model.spec.file.string() + ": a " + model.spec.family +
-                " has no RoPE to scale, as it uses ALiBi; remove the scaling");
+    throw Error(model.spec.file.string() + ": a " + model.spec.family + " has no RoPE to scale, but " +
+                model.spec.position_kind() + "; remove the scaling");
   }
   if (options.ranks != nullptr)
     options.ranks->open(pool_,
@@ -142,10 +143,22 @@ void Session::check(const Prompt& prompt) const {
 }
 
 void check_length(const SessionOptions& session, int64_t length) {
-  if (session.max_ctx > 0 && length > session.max_ctx) {
-    throw ContextFull("`max_ctx`: the sequence would have " + counted(length, "token") +
-                      " and the context allows " + std::to_string(session.max_ctx));
+  if (session.max_ctx == 0 || length <= session.max_ctx) return;
+  const std::string what = "the sequence would have " + counted(length, "token") + " and ",
+                    most = std::to_string(session.max_ctx);
+  if (session.fixed_ctx) throw ContextFull(what + "the model's learned positions end at " + most, true);
+  throw ContextFull("`max_ctx`: " + what + "the context allows " + most);
+}
+
+void limit_context(SessionOptions& session, const ModelSpec& spec) {
+  if (!spec.learned_positions) return;
+  const int64_t most = spec.max_position_embeddings;
+  if (session.max_ctx > most) {
+    throw UsageError("`max_ctx` " + std::to_string(session.max_ctx) + ": the learned positions of a " +
+                     spec.family + " end at " + std::to_string(most) + "; use at most that");
   }
+  if (session.max_ctx == 0) session.max_ctx = most;
+  session.fixed_ctx = session.max_ctx == most;
 }
 
 // Checks that tracing is off and that every key visible to the next token is still cached.
