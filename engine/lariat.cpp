@@ -202,9 +202,7 @@ void Engine::load_text(const ModelTexts& texts) {
 
 void Engine::load_weights(ModelFiles files, const ModelSpec& spec, std::future<void>& text) {
   const RopeScaling rope = resolve_rope(spec.rope(), options.rope);
-  if (!spec.has_rope() && rope != spec.rope())
-    throw UsageError("`rope_scaling`: a " + spec.family + " has " + spec.position_kind() +
-                     " instead of RoPE; remove the option");
+  check_rope(rope, spec);
   session_options.max_ctx = options.max_ctx;
   limit_context(session_options, spec);
   session_options.positions =

@@ -42,6 +42,8 @@ void check_length(const SessionOptions& session, int64_t length);
 // Lowers max_ctx to the number of learned positions, if the model has them. Throws UsageError for a larger
 // max_ctx.
 void limit_context(SessionOptions& session, const ModelSpec& spec);
+// Throws UsageError for another RoPE than a model without RoPE has.
+void check_rope(const RopeScaling& rope, const ModelSpec& spec);
 
 // The scaling at the length's step.
 RopeFrequencies frequencies_for(const SessionOptions& session, const RopeScaling& rope, int64_t length);

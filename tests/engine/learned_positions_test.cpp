@@ -34,6 +34,8 @@ TEST_F(LearnedPositions, EndWithALineThatSaysSo) {
   const auto all = std::span(text);
   const std::vector files = {saved(all.first(9), "a"), saved(all.first(9), "b")};
   const PositionMethod method = parse_position_method("rerope", kLearned, 0);
+  RopeScaling scaled = model_.spec.rope();
+  scaled.type = RopeType::kDynamicYarn;
   const auto open = [&](const OpenOptions& options) { Engine::open(model_dir_, options); };
   const auto with = [&](const auto& change) {
     SessionOptions options = f32_session();
@@ -50,15 +52,10 @@ TEST_F(LearnedPositions, EndWithALineThatSaysSo) {
        "641 | 640"},
       {[&] { check_memory(session_, kLearned + 1, 1, "window"); }, "window | 641 | 640"},
       {[&] { with([](SessionOptions& options) { options.max_ctx = kLearned + 1; }); }, "`max_ctx` 641 | 640"},
-      {[&] {
-         with([&](SessionOptions& options) {
-           options.rope = model_.spec.rope();
-           options.rope->type = RopeType::kDynamicYarn;
-         });
-       },
-       "GPT2LMHeadModel | learned"},
+      {[&] { with([&](SessionOptions& options) { options.rope = scaled; }); }, "GPT2LMHeadModel | learned"},
       {[&] { with([&](SessionOptions& options) { options.positions = method; }); }, "learned"},
       {[&] { session_.new_sequence({.method = method}); }, "learned"},
+      {[&] { session_.new_sequence({.rope = scaled}); }, "learned"},
       {[&] { join_contexts(session_, files, {}, {}); }, "learned | anew"},
       {[&] { join_contexts(session_, files, {.recompute = 2}, {}); }, "learned | anew"},
       {[&] { open({.reads = Reads::kTokens, .device = "cpu", .max_ctx = kLearned + 1}); },
