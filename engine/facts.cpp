@@ -10,7 +10,7 @@
 #include <set>
 #include <string_view>
 
-#include "engine/runtime/kv_cache.h"
+#include "engine/runtime/session.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/integers.h"
 #include "kernels/quant.h"
@@ -35,7 +35,7 @@ constexpr std::pair<const char*, std::string_view> kTensorGroups[] = {
     {"other", "vision visual. multi_modal mm_projector audio_ rope_f rotary_emb"},
     {"norm", "norm ln_"},
     {"head", "lm_head embed_out"},
-    {"embedding", "embed wte token_embd"},
+    {"embedding", "embed wte wpe token_embd position_embd"},
     {"experts", "expert _exps _shexp moe ffn_gate_inp mlp.gate. mlp.router"},
     {"attention", "attn attention"},
     {"feed_forward", "mlp ffn feed_forward"},
@@ -135,6 +135,9 @@ void add_parameters(Json& found, const ModelSpec& spec, const Tensors& tensors,
 }
 
 void add_memory(Json& found, const ModelSpec& spec, const Tensors& tensors, int64_t asked) {
+  SessionOptions options;
+  options.max_ctx = asked;
+  limit_context(options, spec);
   const int64_t ctx = asked > 0 ? asked : spec.max_position_embeddings;
   const Weights weights = planned_weights(spec, std::nullopt, &tensors);
   const size_t table = spec.tie_word_embeddings ? 0 : stored_bytes(weights.embed.m);

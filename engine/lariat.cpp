@@ -202,8 +202,9 @@ void Engine::load_text(const ModelTexts& texts) {
 
 void Engine::load_weights(ModelFiles files, const ModelSpec& spec, std::future<void>& text) {
   const RopeScaling rope = resolve_rope(spec.rope(), options.rope);
-  if (!spec.has_rope() && rope != spec.rope())
-    throw UsageError("`rope_scaling`: a " + spec.family + " has ALiBi instead of RoPE; remove the option");
+  check_rope(rope, spec);
+  session_options.max_ctx = options.max_ctx;
+  limit_context(session_options, spec);
   session_options.positions =
       options.position_method.empty()
           ? spec.position_method
@@ -225,7 +226,6 @@ void Engine::load_weights(ModelFiles files, const ModelSpec& spec, std::future<v
     if (place.ranks == 1) check_weight_memory(spec, requested, *backend, files.tensors.get());
     model = load_model(std::move(files), spec, *backend, requested, options.progress, place);
   }
-  session_options.max_ctx = options.max_ctx;
   session_options.prefill_chunk = options.prefill_chunk;
   session_options.rope_steps = options.rope_steps;
   session_options.stale_cache = options.stale_cache;

@@ -72,8 +72,7 @@ nb::object PySession::set_rope(nb::handle scaling) {
   const ModelSpec& spec = model().engine.model.spec;
   use([&](SessionState& state, const Flag&) { before = state.context.sequence.rope(); });
   after = to_rope(scaling, before, spec.rope());
-  if (!spec.has_rope() && after != spec.rope())
-    throw UsageError("`rope_scaling`: a " + spec.family + " has ALiBi instead of RoPE");
+  check_rope(after, spec);
   use([&](SessionState& state, const Flag&) {
     Session& session = state.runner().session;
     Sequence& sequence = state.context.sequence;

@@ -109,7 +109,8 @@ nb::list passkey(const PyModel& of, const nb::kwargs& given) {
     plan.passkey = passkey_plan(options);
     plan.passkey.chat = chat;
     Runner runner(model, settings);
-    check_memory(runner.session, lengths.back(), 2, fmt::format("`lengths` {}", lengths.back()));
+    check_memory(runner.session, lengths.back() + options.max_new_tokens, 2,
+                 fmt::format("`lengths` {}", lengths.back()));
     const Measurement what{.kind = Kind::kPasskey,
                            .column = column_of(settings),
                            .lengths = lengths,

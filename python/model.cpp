@@ -93,8 +93,7 @@ SessionOptions session_options(const OpenModel& model, Keywords& keywords, int a
   const Engine& engine = model.engine;
   const ModelSpec& spec = engine.model.spec;
   const RopeScaling rope = to_rope(scaling, *engine.session_options.rope, spec.rope());
-  if (!spec.has_rope() && rope != spec.rope())
-    throw UsageError("`rope_scaling`: a " + spec.family + " has ALiBi instead of RoPE; remove the option");
+  check_rope(rope, spec);
   SessionOptions options = engine.session_for(rope);
   if (method) options.positions = parse_position_method(*method, rope.original_ctx, options.max_ctx);
   check_position_method(options.positions, spec);

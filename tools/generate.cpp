@@ -111,6 +111,12 @@ void warn_of_length(const GenerateCommand& command, const Engine& engine, int64_
   const RopeScaling& rope = *engine.session_options.rope;
   const int64_t n = cached + prompt, most = engine.session_options.max_ctx;
   int64_t end = n + command.writing.generate.max_new_tokens;
+  if (engine.session_options.fixed_ctx && n <= most && end > most)
+    print_warnings(
+        {fmt::format("the text may reach {} and ends at {}, where the model's learned positions end; "
+                     "use fewer --max-new-tokens",
+                     counted(end, "token"), most)},
+        command.common.quiet);
   if (most > 0) end = std::min(end, most);
   const auto reach = reach_of(rope);
   if (!reach || end <= *reach) return;

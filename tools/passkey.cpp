@@ -88,15 +88,16 @@ nlohmann::ordered_json to_json(const PasskeyCommand& command, const Answers& mea
           {"accuracy", accuracy}};
 }
 
-// Fills in defaults; sorts lengths and depths.
-void complete(PasskeyCommand& command, const Engine& runtime, Session& session) {
+// Fills in defaults; sorts lengths and depths. answer: its tokens.
+void complete(PasskeyCommand& command, const Engine& runtime, Session& session, int64_t answer) {
   const bool open = command.lengths.empty();
   if (open) command.lengths = default_passkey_lengths(runtime.session_options.rope->original_ctx);
   sort_unique(command.lengths);
-  while (open && command.lengths.size() > 1 && !fits_memory(session, command.lengths.back(), 2)) {
-    print_warnings(
-        {fmt::format("length {} is skipped: its KV cache exceeds the free memory", command.lengths.back())},
-        command.common.quiet);
+  while (open && command.lengths.size() > 1) {
+    const std::string why = why_too_long(session, command.lengths.back() + answer, 2);
+    if (why.empty()) break;
+    print_warnings({fmt::format("length {} is skipped: {}", command.lengths.back(), why)},
+                   command.common.quiet);
     command.lengths.pop_back();
   }
   sort_unique(command.passkeys.depths);
@@ -131,10 +132,13 @@ void run(PasskeyCommand& command) {
   const TextCodec codec = prompt_codec(*runtime.tokenizer, runtime.chat ? &*runtime.chat : nullptr);
   command.passkeys.eos_ids = runtime.eos_ids();
   Session session = runtime.session();
-  complete(command, runtime, session);
+  int64_t answer = 0;
+  for (const NeedleTask task : command.tasks)
+    answer = std::max(answer, answer_tokens(codec, {task, command.passkeys.needles.count}));
+  complete(command, runtime, session, answer);
   warn_of_short_hay(command.passkeys, codec, command.lengths.back(), command.common.quiet);
   const int64_t longest = command.lengths.back();
-  check_memory(session, longest, 2, fmt::format("--lengths {}", longest));
+  check_memory(session, longest + answer, 2, fmt::format("--lengths {}", longest));
   auto log = open_run_log(
       command.files, [&] { return plan_of(command, runtime); }, command.common.quiet);
   std::vector<Answers> all;

@@ -129,10 +129,12 @@ void place(Session& session, KvCache& cache, const Joint& joint, const Part& par
   rotate(session, cache, part, rotation);
 }
 
-void check_join(const PositionMethod& method, bool stale_cache, const JoinOptions& options) {
+void check_join(const PositionMethod& method, const Session& session, const JoinOptions& options) {
+  if (session.model().spec.learned_positions && !options.anew)
+    throw UsageError("join: cached tokens cannot leave their learned positions; join with anew");
   if (!method.ranges.empty())
     throw UsageError("`position_method` " + method.name + ": not supported for joined contexts; remove it");
-  if (stale_cache && !options.anew)
+  if (session.options().stale_cache && !options.anew)
     throw UsageError(
         "`rope_cache` stale: joining re-rotates keys; use "
         "consistent, or join with anew");
@@ -167,7 +169,7 @@ SavedContext join_contexts(Session& session, std::span<const std::filesystem::pa
                            const JoinOptions& options, const std::vector<int32_t>& bos,
                            const Session::ProgressFn& progress, const SequenceOptions& own) {
   Sequence sequence = session.new_sequence(own);
-  check_join(sequence.method(), session.options().stale_cache, options);
+  check_join(sequence.method(), session, options);
   std::vector<OpenedContext> contexts;
   for (const std::filesystem::path& file : files) contexts.push_back(open_context(session, sequence, file));
   const Joint joint = lay_out(contexts, options, bos);

@@ -44,6 +44,11 @@ void check_memory(std::span<Session* const> sessions, int64_t length, int64_t se
   bool wide = false;  // whether a smaller dtype would help
   for (Session* session : sessions) {
     const SessionOptions& options = session->options();
+    if (options.fixed_ctx && length > options.max_ctx) {
+      throw Error(what + ": needs " + std::to_string(length) +
+                  " positions, and the model's learned positions end at " + std::to_string(options.max_ctx) +
+                  "; use a shorter length");
+    }
     wide = wide || options.k_dtype == DType::kF32 || options.v_dtype == DType::kF32;
     if (session->backend().traits().host_memory)
       wanted += cache_bytes(*session, length) * static_cast<double>(sequences);
@@ -58,6 +63,13 @@ void check_memory(std::span<Session* const> sessions, int64_t length, int64_t se
 bool fits_memory(Session& session, int64_t length, int64_t sequences) {
   return !session.backend().traits().host_memory ||
          cache_bytes(session, length) * static_cast<double>(sequences) <= free_host_bytes();
+}
+
+std::string why_too_long(Session& session, int64_t length, int64_t sequences) {
+  const SessionOptions& options = session.options();
+  if (options.fixed_ctx && length > options.max_ctx)
+    return "the model's learned positions end at " + std::to_string(options.max_ctx);
+  return fits_memory(session, length, sequences) ? "" : "its KV cache exceeds the free memory";
 }
 
 void check_weight_memory(const ModelSpec& spec, std::optional<WeightFormat> requested, const Backend& backend,

@@ -8,9 +8,10 @@
 
 namespace lariat {
 
-// Throws Error, starting with `what` (an option and its value), if the KV caches of `sequences` sequences of
-// `length` tokens per session exceed the free host memory: overcommitting systems would kill the program
-// hours later. Device backends report failed allocations themselves.
+// Throws Error, starting with `what` (an option and its value), if a sequence of `length` tokens is longer
+// than the model's learned positions, or if the KV caches of `sequences` sequences of `length` tokens per
+// session exceed the free host memory: overcommitting systems would kill the program hours later. Device
+// backends report failed allocations themselves.
 void check_memory(std::span<Session* const> sessions, int64_t length, int64_t sequences,
                   const std::string& what);
 inline void check_memory(Session& session, int64_t length, int64_t sequences, const std::string& what) {
@@ -19,6 +20,8 @@ inline void check_memory(Session& session, int64_t length, int64_t sequences, co
 }
 
 bool fits_memory(Session& session, int64_t length, int64_t sequences);
+// The reason why check_memory would throw, for a warning; empty: none.
+std::string why_too_long(Session& session, int64_t length, int64_t sequences);
 
 // Throws Error if the weights exceed memory. Weights converted at load (to another format, or from a
 // quantized checkpoint) need free memory. Memory-mapped weights must fit into RAM: every token reads them.

@@ -14,7 +14,9 @@
 namespace lariat {
 
 struct ContextFull : Error {
-  explicit ContextFull(const std::string& what) : Error(what + "; shorten the prompt or raise `max_ctx`") {}
+  // fixed: SessionOptions::fixed_ctx.
+  explicit ContextFull(const std::string& what, bool fixed = false)
+      : Error(what + (fixed ? "; shorten the prompt" : "; shorten the prompt or raise `max_ctx`")) {}
 };
 
 // No memory for a page. Another sequence may free some.

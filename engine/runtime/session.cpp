@@ -36,14 +36,12 @@ Session::Session(const Model& model, Backend& backend, const SessionOptions& opt
                options.latent_workspace, model.split,
                options.ranks != nullptr ? &options.ranks->communicator() : nullptr),
       step_(model.spec, ropes_) {
+  limit_context(options_, model.spec);
+  check_rope(rope(), model.spec);
   check_position_method(options_.positions, model.spec);
   pool_.when_full([this] { return prefixes_.free_oldest(); });
   if (options_.k_dtype != DType::kF16 && options_.v_dtype != DType::kF16) options_.on_saturated = {};
   if (options_.on_saturated) saturated_before_ = saturated();
-  if (!model.spec.has_rope() && rope().type != RopeType::kDefault) {
-    throw Error(model.spec.file.string() + ": a " + model.spec.family +
-                " has no RoPE to scale, as it uses ALiBi; remove the scaling");
-  }
   if (options.ranks != nullptr)
     options.ranks->open(pool_,
                         {options.k_dtype, options.v_dtype, second_keys_of(options.positions.ranges) > 0,
@@ -69,6 +67,7 @@ Sequence Session::new_sequence(const SequenceOptions& own) {
   if (second_keys_of(method.ranges) > 0 && second_keys_of(options_.positions.ranges) == 0)
     throw UsageError("`position_method` " + method.name +
                      ": the session has no second keys; open it with this method");
+  check_rope(own.rope.value_or(rope()), model_.spec);
   step_.make_room(method);
   return {pool_, own.rope.value_or(rope()), method};
 }
@@ -142,10 +141,28 @@ void Session::check(const Prompt& prompt) const {
 }
 
 void check_length(const SessionOptions& session, int64_t length) {
-  if (session.max_ctx > 0 && length > session.max_ctx) {
-    throw ContextFull("`max_ctx`: the sequence would have " + counted(length, "token") +
-                      " and the context allows " + std::to_string(session.max_ctx));
+  if (session.max_ctx == 0 || length <= session.max_ctx) return;
+  const std::string what = "the sequence would have " + counted(length, "token") + " and ",
+                    most = std::to_string(session.max_ctx);
+  if (session.fixed_ctx) throw ContextFull(what + "the model's learned positions end at " + most, true);
+  throw ContextFull("`max_ctx`: " + what + "the context allows " + most);
+}
+
+void limit_context(SessionOptions& session, const ModelSpec& spec) {
+  if (!spec.learned_positions) return;
+  const int64_t most = spec.max_position_embeddings;
+  if (session.max_ctx > most) {
+    throw UsageError("`max_ctx` " + std::to_string(session.max_ctx) + ": the learned positions of a " +
+                     spec.family + " end at " + std::to_string(most) + "; use at most that");
   }
+  if (session.max_ctx == 0) session.max_ctx = most;
+  session.fixed_ctx = session.max_ctx == most;
+}
+
+void check_rope(const RopeScaling& rope, const ModelSpec& spec) {
+  if (!spec.has_rope() && rope != spec.rope())
+    throw UsageError("`rope_scaling`: a " + spec.family + " has " + spec.position_kind() +
+                     " instead of RoPE; remove the option");
 }
 
 // Checks that tracing is off and that every key visible to the next token is still cached.

@@ -12,6 +12,7 @@ namespace lariat {
 
 struct SessionOptions {
   int64_t max_ctx = 0;          // 0: unlimited
+  bool fixed_ctx = false;       // max_ctx is the number of learned positions (limit_context)
   int64_t prefill_chunk = 512;  // tokens per forward pass; 0: unlimited
   // Prompts share whole chunks, so that the other tokens are prefilled in the passes of a prompt alone.
   int64_t shared_chunk() const { return std::max(prefill_chunk / kKvPage, int64_t{1}) * kKvPage; }
@@ -37,6 +38,12 @@ struct SessionOptions {
 };
 
 void check_length(const SessionOptions& session, int64_t length);
+
+// Lowers max_ctx to the number of learned positions, if the model has them. Throws UsageError for a larger
+// max_ctx.
+void limit_context(SessionOptions& session, const ModelSpec& spec);
+// Throws UsageError for another RoPE than a model without RoPE has.
+void check_rope(const RopeScaling& rope, const ModelSpec& spec);
 
 // The scaling at the length's step.
 RopeFrequencies frequencies_for(const SessionOptions& session, const RopeScaling& rope, int64_t length);

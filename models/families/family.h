@@ -60,11 +60,15 @@ inline constexpr std::string_view kGraniteParts =
     "ffn_gate_inp block_sparse_moe.router.layer ffn_gate_exps block_sparse_moe.{}.gate "
     "ffn_up_exps block_sparse_moe.{}.up ffn_down_exps block_sparse_moe.{}.output_linear "
     "ffn_down_shexp shared_mlp.output_linear";
+inline constexpr std::string_view kGpt2Parts =
+    "token_embd transformer.wte position_embd transformer.wpe output_norm transformer.ln_f blk transformer.h "
+    "attn_norm ln_1 attn_qkv attn.c_attn attn_output attn.c_proj ffn_norm ln_2 ffn_up mlp.c_fc "
+    "ffn_down mlp.c_proj";
 using AdaptConfig = void(nlohmann::json& config);
 AdaptConfig adapt_baichuan, adapt_mistral4, adapt_gemma, adapt_granite, adapt_granite_moe, adapt_mixtral,
     adapt_qwen3_moe, adapt_qwen3_vl_moe, adapt_deepseek, adapt_gpt_oss, adapt_olmoe, adapt_ernie,
     adapt_ernie_moe, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen, adapt_phi, adapt_starcoder2,
-    adapt_stablelm, adapt_cohere;
+    adapt_stablelm, adapt_cohere, adapt_gpt2, adapt_orion;
 
 // --- shared by families ------------------------------------------------------------------------------------
 

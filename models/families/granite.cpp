@@ -50,8 +50,7 @@ ModelSpec read_granite_hybrid(const JsonFields& config) {
   check_sliding_layers(config, spec);
   if (config.integer("num_local_experts", 0, kMaxExperts).value_or(8) != 0)
     config.fail("num_local_experts", only);
-  for (const char* unused :
-       {"num_experts_per_tok", "intermediate_size", "normalization_function", "init_method"})
+  for (const char* unused : {"num_experts_per_tok", "normalization_function", "init_method"})
     config.mark_read(unused);
   const bool rope = config.string("position_embedding_type").value_or("") == "rope";
   for (LayerSpec& layer : spec.layers) layer.attention.rope = rope ? 0 : -1;

@@ -19,7 +19,10 @@ ModelSpec read_starcoder2(const JsonFields& config) {
   defaults.bos_token_id = defaults.eos_token_id = 50256;
   ModelSpec spec = read_decoder(config, defaults);
   read_one_window(config, 0, spec);
-  config.mark_read("layer_norm_epsilon");  // the published files have it too
+  // The published files have it too.
+  const auto other = config.number("layer_norm_epsilon", 0.0, 1.0);
+  if (other && static_cast<float>(*other) != spec.norm_eps)
+    spec.warnings.push_back(config.message("layer_norm_epsilon", "ignored; norm_epsilon applies"));
   const bool bias = config.boolean("use_bias").value_or(true);
   spec.layer_norm = spec.norm_bias = true;
   for (LayerSpec& layer : spec.layers) {

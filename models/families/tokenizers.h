@@ -62,8 +62,8 @@ inline constexpr TokenizerClass kTokenizerClasses[] = {
      "bos_token <BOS_TOKEN> eos_token <|END_OF_TURN_TOKEN|> unk_token <UNK> sep_token <SEP> pad_token <PAD> "
      "cls_token <CLS> mask_token <MASK_TOKEN>",
      Pieces::kNone},
-    {"BaichuanTokenizer BaiChuanTokenizer InternLMTokenizer InternLM2Tokenizer PreTrainedTokenizer "
-     "TokenizersBackend"},
+    {"BaichuanTokenizer BaiChuanTokenizer InternLMTokenizer InternLM2Tokenizer OrionTokenizer "
+     "PreTrainedTokenizer TokenizersBackend"},
     kChatGlm2,
     {.names = "ChatGLMTokenizer",
      .added = "[MASK] [gMASK] [sMASK] sop eop <|system|> <|user|> <|assistant|> <|observation|>",

@@ -44,7 +44,8 @@ constexpr std::string_view kKeys =
     "num_local_experts expert_count n_routed_experts expert_count num_experts_per_tok expert_used_count "
     "bos_token_id tokenizer.ggml.bos_token_id eos_token_id tokenizer.ggml.eos_token_id add_bos_token "
     "tokenizer.ggml.add_bos_token add_eos_token tokenizer.ggml.add_eos_token chat_template "
-    "tokenizer.chat_template scoring_func expert_gating_func";
+    "tokenizer.chat_template scoring_func expert_gating_func layer_norm_epsilon "
+    "attention.layer_norm_epsilon n_inner feed_forward_length";
 
 // Returns the other word of the first pair whose word `side` (0, 1) fits; empty: none.
 std::string_view partner(std::string_view pairs, size_t side, const auto& fits) {

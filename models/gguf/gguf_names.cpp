@@ -11,8 +11,10 @@
 namespace lariat {
 namespace {
 
-constexpr std::pair<std::string_view, std::string_view> kModel[] = {
-    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
+constexpr std::pair<std::string_view, std::string_view> kModel[] = {{"token_embd", "model.embed_tokens"},
+                                                                    {"output_norm", "model.norm"},
+                                                                    {"output", "lm_head"},
+                                                                    {"position_embd", "position_embd"}};
 
 // GGUF's name of a part of a layer, then Hugging Face's; {} is an expert's index.
 constexpr std::string_view kLayer =
@@ -131,7 +133,8 @@ class Renamer {
     const auto parts = split(stem, '.');
     if (parts.size() < 3 || parts.size() > 4 || parts[0] != "blk" || !is_digits(parts[1]))
       return add(tensor, name);
-    const std::string layer = fmt::format("model.layers.{}.", parts[1]);
+    const std::string_view layers = find("blk").empty() ? "model.layers" : find("blk");
+    const std::string layer = fmt::format("{}.{}.", layers, parts[1]);
     if (parts.size() == 4) return rename_expert(tensor, layer, parts[2], parts[3], suffix);
     if (parts[2] == "attn_sinks") return add(tensor, layer + "self_attn.sinks");
     if (parts[2] == "exp_probs_b") return add(tensor, layer + std::string(find("exp_probs_b")));

@@ -132,7 +132,7 @@ ConfigRope load_rope(const ModelTexts& texts) {
   }
   if (!family->has_rope) {
     json.fail(json.has("architectures") ? "architectures" : "model_type",
-              "the model has ALiBi and no RoPE to show; use another model");
+              "the model has no RoPE to show; use another model");
   }
   ModelSpec spec = read_spec(*family, json);
   result = {spec.rope(), spec.query_scale, spec.position_method, std::move(spec.warnings)};

@@ -92,6 +92,12 @@ Weights read_weights(const ModelSpec& spec, const Tensors* checkpoint, Source& s
   if (tied) weights.head = source.weight({&tied_head, 1});
   const bool shared = tied && split.ranks == 1 && !weights.head.blocks[0].w.tiled;
   weights.embed = shared ? weights.head.blocks[0].w : source.table(embedding);
+  if (spec.learned_positions)
+    weights.positions = source.table({layout.root + spec.names.positions + ".weight",
+                                      spec.max_position_embeddings,
+                                      spec.hidden_size,
+                                      Role::kEmbedding,
+                                      {}});
   // Rounded as in a table of floats.
   const DType rounded_as = is_quantized(weights.embed.m.dtype) ? spec.dtype : weights.embed.m.dtype;
   weights.embedding_multiplier = embedding_multiplier(spec, rounded_as);

@@ -47,7 +47,8 @@ struct LayerWeights {
 
 // Matrices point into `memory` or, if used in place, into the checkpoint.
 struct Weights {
-  HostWeight embed = Matrix();  // [vocab, hidden]; unshared quantized values may stay in their file
+  HostWeight embed = Matrix();      // [vocab, hidden]; unshared quantized values may stay in their file
+  HostWeight positions = Matrix();  // [max_position_embeddings, hidden], or empty; as embed
   Norm embedding_norm;
   std::vector<LayerWeights> layers;
   Norm norm;    // [hidden]

@@ -161,6 +161,7 @@ void read_quantized(const nlohmann::json& config, const std::string& file, Tenso
   const TextPart text = text_part(config, file);
   const JsonFields fields(text.json, file, text.prefix);
   read_stacked_experts(tensors);
+  read_conv1d(tensors);
   rename_mlx_experts({"mlx", fields, tensors, warnings});
   const auto found = settings(fields);
   if (!found) return;

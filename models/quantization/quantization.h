@@ -22,6 +22,8 @@ std::string quantization_method(const ModelTexts& texts);
 // Reads gpt-oss's float experts as X.experts.gate_proj.weight [experts, outputs, inputs] and others. Throws
 // Error.
 void read_stacked_experts(Tensors& tensors);
+// Transposes GPT-2's weights.
+void read_conv1d(Tensors& tensors);
 
 // Combines a method's parts of each weight (X.qweight, X.scales, ...) into one tensor X.weight [outputs,
 // inputs]. The parts decide which weights are quantised; the config's lists of modules are ignored. Weights

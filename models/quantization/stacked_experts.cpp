@@ -1,4 +1,5 @@
-// Experts of gpt-oss, and in one tensor: transformers 5.24, models/gpt_oss and integrations/mxfp4.py.
+// Experts of gpt-oss, and in one tensor: transformers 5.24, models/gpt_oss and integrations/mxfp4.py. GPT-2's
+// weights: pytorch_utils.py, Conv1D.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -115,6 +116,29 @@ void read_stacked_experts(Tensors& tensors) {
       fused.push_back(name.substr(0, name.size() - kFused.size()) + ".mlp.experts.");
   }
   for (const std::string& experts : fused) read_fused(tensors, experts);
+}
+
+// Weights [inputs, outputs]. c_attn has three outputs per input; as a Linear, it has one or three inputs.
+void read_conv1d(Tensors& tensors) {
+  constexpr std::string_view kAttention = "attn.c_attn.weight";
+  std::vector<std::string> layers;
+  for (const auto& [name, tensor] : tensors.all()) {
+    if (name.ends_with(kAttention) && tensor.shape.size() == 2 && tensor.shape[1] == 3 * tensor.shape[0])
+      layers.push_back(name.substr(0, name.size() - kAttention.size()));
+  }
+  for (const std::string& layer : layers) {
+    for (const char* part : {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"}) {
+      const auto found = tensors.take(fmt::format("{}{}.weight", layer, part));
+      if (!found) continue;
+      if (found->shape.size() != 2 || found->bytes == 0 || !has_name(kFloats, found->dtype)) {
+        tensors.put(*found);
+        continue;
+      }
+      const int64_t in = found->shape[0], out = found->shape[1];
+      put_part(tensors, *found, found->name, {out, in}, 0, 1,
+               [out](int64_t row, int64_t col) { return col * out + row; });
+    }
+  }
 }
 
 // X_blocks [experts, outputs, groups, 16] and X_scales [experts, outputs, groups].

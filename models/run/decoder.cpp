@@ -118,12 +118,22 @@ Matrix Decoder::forward(const Step& step, std::span<const std::vector<SequenceRo
   for (size_t r = 0; spec_.has_rope() && r < ropes.size(); ++r)
     backend_.rope_table(step, ropes[r], a.ropes[r]);
   backend_.embed(step.tokens, weights_.embed, weights_.embedding_multiplier, a.residual);
+  if (spec_.learned_positions) add_positions(step, a);
   if (spec_.embedding_norm) backend_.norm(a.residual, weights_.embedding_norm, a.residual);
   const Norm& first = layers_.front().weights.attention_norm;
   if (first) backend_.norm(a.residual, first, attention_input(layers_.front(), a));
   const Pass pass{backend_, step, a, groups_, trace_, split_, ranks_, cache_ ? &*cache_ : nullptr};
   for (size_t i = 0; i < layers_.size(); ++i) run(i, pass);
   return as(a.normed, weights_.head.input);
+}
+
+void Decoder::add_positions(const Step& step, const Activations& a) {
+  positions_.clear();
+  for (const auto& [first, n_tokens, pages] : step.sequences) {
+    for (int64_t i = 0; i < n_tokens; ++i) positions_.push_back(static_cast<int32_t>(first + i));
+  }
+  backend_.embed(positions_, weights_.positions, 1.0F, a.normed);
+  backend_.add_norm(a.residual, a.normed, 1.0F, {}, a.normed);
 }
 
 // Reads and writes the residual and its norm: attention_input(layer) or, after the last layer, a.normed.

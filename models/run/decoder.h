@@ -33,6 +33,7 @@ class Decoder {
   Matrix logits(const Matrix& hidden_rows);
 
  private:
+  void add_positions(const Step& step, const Activations& a);
   void run(size_t index, const Pass& pass);
   Matrix attention(const Layer& layer, const Matrix& in, const Pass& pass);
   Matrix room_for(int64_t rows, int64_t cols, Buffer& memory);  // f32
@@ -47,8 +48,9 @@ class Decoder {
   const Split split_;
   Communicator* const ranks_;
   std::optional<DividedCache> cache_;
-  Buffer logits_, own_logits_;  // of the whole vocabulary; of a rank's part
-  Buffer slopes_;               // ALiBi slopes
+  Buffer logits_, own_logits_;      // of the whole vocabulary; of a rank's part
+  Buffer slopes_;                   // ALiBi slopes
+  std::vector<int32_t> positions_;  // of a step
   TraceFn trace_;
 };
 

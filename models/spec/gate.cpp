@@ -92,7 +92,7 @@ constexpr std::string_view kHarmlessKeys =
     "pretraining_tp ep_size aux_loss_alpha seq_aux output_router_logits max_window_layers model_max_length "
     "max_sequence_length tokenizer_class tokenizer_name id2label label2id verbose "
     "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion skip_bias_add* offset_alibi "
-    "learned_pos_emb attn_impl img_processor embd_layer";
+    "learned_pos_emb attn_impl img_processor embd_layer summary_* task_specific_params";
 
 // JSON may hold a number in fewer digits than the model.
 bool is_near(const Json& value, double wanted) {

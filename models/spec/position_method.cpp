@@ -17,7 +17,7 @@ void check_position_method(const PositionMethod& method, const ModelSpec& spec) 
   const auto refuse = [&](std::string_view what) {
     fail(fmt::format("not supported: a {} has {}; use none", spec.family, what));
   };
-  if (!spec.has_rope()) refuse("ALiBi");
+  if (!spec.has_rope()) refuse(spec.position_kind());
   if (!spec.mrope_axes.empty()) refuse("positions of three parts (M-RoPE)");
   for (const LayerSpec& layer : spec.layers) {
     if (layer.attention.latent) refuse("latent attention");

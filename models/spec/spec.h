@@ -106,6 +106,7 @@ struct TensorNames {
   std::string sinks = "self_attn.sinks";
   bool qkv_by_kv_head = false;  // rows by KV head: its query heads, its key, its value (InternLM 2)
   std::string embedding_norm = "";
+  std::string positions = "wpe";  // ModelSpec::learned_positions
   std::string q_a = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm", q_b = "self_attn.q_b_proj";
   std::string kv_a = "self_attn.kv_a_proj_with_mqa", kv_a_norm = "self_attn.kv_a_layernorm";
   std::string kv_b = "self_attn.kv_b_proj";
@@ -172,6 +173,7 @@ struct ModelSpec {
   float logits_softcap = 0.0F;      // c: c tanh(logits / c); 0: none
   std::vector<LayerSpec> layers;    // at least one
   std::vector<float> alibi_slopes;  // AttentionParams::slopes; empty: none
+  bool learned_positions = false;   // added to embeddings, max_position_embeddings rows (GPT-2)
   // RoPEs of the layers (AttentionSpec::rope); without RoPE, one unused entry. A session can scale the first
   // (SessionOptions::rope). Layers with a window can have a second (Gemma 3, OLMo 3).
   std::vector<RopeScaling> ropes{RopeScaling()};
@@ -189,7 +191,9 @@ struct ModelSpec {
   TensorNames names;
   std::vector<std::string> warnings;
 
-  bool has_rope() const { return alibi_slopes.empty(); }
+  bool has_rope() const { return alibi_slopes.empty() && !learned_positions; }
+  // Names the positions of a model without RoPE.
+  std::string position_kind() const { return learned_positions ? "learned positions" : "ALiBi"; }
   bool scales_queries() const { return query_scale.log_beta != 0.0 || scores_take_mscale; }
   const RopeScaling& rope() const { return ropes.front(); }
   RopeScaling& rope() { return ropes.front(); }

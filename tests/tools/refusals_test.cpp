@@ -51,6 +51,9 @@ class Commands : public FolderTest {
       put(fmt::format("own/{}", name), slurp(kDemo / name).substr(0, 10000));
     for (const char* name : {"config.json", "model.safetensors"})
       put(fmt::format("good/{}", name), slurp(kGoldens / "checkpoints/llama_gqa" / name));
+    for (const char* name : {"config.json", "model.safetensors"})
+      put(fmt::format("learned/{}", name), slurp(kGoldens / "checkpoints/gpt2" / name));
+    put("learned/tokenizer.json", slurp(kGoldens / "tokenizers/byte-mini/tokenizer.json"));
     put("good/tokenizer.json", slurp(kGoldens / "tokenizers/byte-mini/tokenizer.json"));
     put("once.txt", text);
     put("bom.txt", "\xEF\xBB\xBF" + text);

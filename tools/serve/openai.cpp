@@ -89,6 +89,7 @@ int64_t read_settings(const ServedModel& model, const JsonFields& body, Asked& a
     rope.scaling = column.scaling;
     rope.factor = column.factor;
     sequence.rope = resolve_rope(*session.rope, rope);
+    check_rope(*sequence.rope, model.engine.model.spec);
   }
   if (const auto method = body.string("position_method")) {
     sequence.method = parse_position_method(*method, session.rope->original_ctx, session.max_ctx);

@@ -154,7 +154,7 @@ Needles needles_of(const PasskeyOptions& options, int64_t length, double depth, 
 
 bool measure_passkey(Session& session, const TextCodec& codec, int64_t length, const PasskeyOptions& options,
                      const PasskeyCellFn& on_cell, const PasskeyProgressFn& progress) {
-  check_memory(session, length, 2, fmt::format("`lengths` {}", length));
+  check_memory(session, length + options.max_new_tokens, 2, fmt::format("`lengths` {}", length));
   return uninterrupted([&] { LengthRun(session, codec, length, options, progress).run(on_cell); });
 }
 

@@ -295,7 +295,7 @@ void fill_prefixes(Session& session, const TokenSource& text, const PerplexityOp
   prefixes.by_begin.clear();
   const int64_t bos = std::ssize(options.bos), chunk = std::max<int64_t>(session.options().prefill_chunk, 1);
   const auto windows = windows_of(options, ctx, text);
-  check_memory(session, ctx * std::ssize(windows), 1, "contexts of all columns");
+  check_memory(session, ctx, std::ssize(windows), "contexts of all columns");
   for (const Window& window : windows) {
     const std::vector<int32_t> tokens = text.after_bos(options.bos, window.begin, window.end);
     // Whole chunks, so that a copy under the same scaling gives a whole prefill's bits. The token before the

@@ -87,7 +87,10 @@ void Schedule::set_reuse() {
 void Schedule::fill_in() {
   const int64_t l0 = *options_.rope.original_ctx;
   const bool open = options_.lengths.empty();
-  if (open) options_.lengths = {l0, 2 * l0, 4 * l0};
+  if (open)
+    options_.lengths = engine_.model.spec.learned_positions
+                           ? std::vector{std::max<int64_t>(l0 / 4, 1), std::max<int64_t>(l0 / 2, 1), l0}
+                           : std::vector{l0, 2 * l0, 4 * l0};
   sort_unique(options_.lengths);
   const auto most = [&] {
     const int64_t holds = options_.lengths.back() - std::ssize(bos_);
@@ -109,10 +112,10 @@ void Schedule::drop_long_lengths() {
   Session session(engine_.model, *engine_.backend, session_);
   while (lengths.size() > 1) {
     const bool too_short = text_ && text_->size() + std::ssize(bos_) < lengths.back();
-    if (!too_short && fits_memory(session, most_tokens(), options_.passkey ? 2 : 1)) return;
-    notes_.push_back(fmt::format("length {} is skipped: {}", lengths.back(),
-                                 too_short ? text_->name() + " has " + counted(text_->size(), "token")
-                                           : "its KV cache exceeds the free memory"));
+    const std::string why = too_short ? text_->name() + " has " + counted(text_->size(), "token")
+                                      : why_too_long(session, most_tokens(), options_.passkey ? 2 : 1);
+    if (why.empty()) return;
+    notes_.push_back(fmt::format("length {} is skipped: {}", lengths.back(), why));
     lengths.pop_back();
   }
 }
@@ -139,7 +142,7 @@ void Schedule::check() const {
                     std::ranges::find_if(columns_, &Column::reused)->name()));
   Session session(engine_.model, *engine_.backend, session_);
   const int64_t most = most_tokens(), limit = session.options().max_ctx;
-  if (limit > 0 && most > limit) {
+  if (limit > 0 && most > limit && !session.options().fixed_ctx) {
     throw ContextFull(
         fmt::format("`lengths` {}: needs sequences of {} with its answer, more than the {} allowed", longest,
                     counted(most, "token"), limit));

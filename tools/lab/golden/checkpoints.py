@@ -114,6 +114,15 @@ def without_prefix(weights, config):
     return {name.removeprefix("transformer."): rows for name, rows in weights.items()}
 
 
+def gpt2_first(weights, config):
+    """OpenAI's files: no prefix, and the causal mask of every layer."""
+    result = without_prefix(weights, config)
+    for layer in range(config["num_hidden_layers"]):
+        result[f"h.{layer}.attn.bias"] = torch.ones([1, 1, 16, 16], dtype=torch.bool).tril()
+        result[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    return result
+
+
 def with_mtp_layer(weights, config):
     """DeepSeek-V3's multi-token prediction layer: it follows the last layer and must not run."""
     size, prefix = config["hidden_size"], f"model.layers.{config['num_hidden_layers']}."
@@ -186,6 +195,7 @@ MPT = {"wte": 0.3, "norm_f": 3.5, "Wqkv": 1.5}
 MINICPM3 = {"q_a_proj": 0.01, "model.norm": 80.0, "embed": 0.05, "o_proj": 3.0, "down_proj": 3.0}
 MINICPM = {"model.norm": 40.0, "embed": 0.1, "o_proj": 3.0, "down_proj": 3.0}
 STARCODER2 = {"embed": 0.3, "model.norm": 3.5, "c_proj.weight": 1.5}
+GPT2 = {"wte": 0.3, "wpe": 0.6, "ln_f": 3.5, "c_attn.weight": 2.5, "c_proj.weight": 1.5}
 COHERE = {"model.norm": 50.0, "embed": 0.3, "o_proj": 1.5, "down_proj": 1.5}
 ROUTERS = {"gate.weight": 2.0}
 GPT_OSS = {"router.weight": 2.0, "sinks": 3.0, "gate_up_proj": 4.0, "down_proj": 0.15}  # some gates and ups are clamped
@@ -198,6 +208,7 @@ SCALES = {
     "qwen3_moe": ROUTERS, "qwen3_moe_step": ROUTERS | {"experts.down": 2.0}, "deepseek_v2": ROUTERS,
     "granite_moe": GRANITE_MOE, "granite_moe_shared": GRANITE_MOE, "ernie4_5_moe": ROUTERS | {"e_score": 0.25},
     "qwen3_vl_moe": ROUTERS, "mistral4": ROUTERS | {"experts.down": 0.5}, "baichuan2": {"model.norm": 3.0},
+    "gpt2": GPT2, "gpt2_scaled": GPT2, "gpt_bigcode": GPT2, "gpt_bigcode_heads": GPT2,
     "granite4": GRANITE4, "minicpm": MINICPM, "olmoe": ROUTERS, "exaone4": SMOLLM3,
     "starcoder2": STARCODER2, "cohere": COHERE, "cohere2": COHERE | {"model.norm": 14.0},
     "deepseek": ROUTERS | {"shared_expert_gate": 0.0}, "kimi_k2": ROUTERS | {"experts.down": 0.5},
@@ -207,7 +218,7 @@ SCALES = {
 PACKS = {
     "llama_gqa_interleaved": interleaved, "internlm2": internlm2, "baichuan": baichuan, "baichuan2": baichuan2,
     "gpt_neox": with_neox_buffers,
-    "bloom": without_prefix, "deepseek_v3": with_mtp_layer, "chatglm": own_names, "chatglm2": own_names,
+    "bloom": without_prefix, "gpt2_scaled": gpt2_first, "deepseek_v3": with_mtp_layer, "chatglm": own_names, "chatglm2": own_names,
     "qwen": own_names, "qwen_first": own_names, "gpt_oss_mxfp4": mxfp4, "deepseek": deepseek, "exaone": exaone,
     "ernie4_5_moe": with_mtp_block, "qwen3_vl_moe": qwen3_vl_moe, "glm4_moe": with_mtp_layer, "glm4_moe_lite": with_mtp_layer,
 } | dict.fromkeys(("ministral3", "llava", "qwen2_vl", "qwen25_vl", "qwen3_vl", "mistral4"), with_vision)  # fmt: skip

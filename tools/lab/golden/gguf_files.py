@@ -26,8 +26,9 @@ CHECKPOINTS = {name: {} for name in ("llama_gqa", "llama_llama3", "llama_bias", 
                                      "glm4_moe_lite", "granite_moe", "granite_moe_shared", "ernie4_5_moe",
                                      "qwen3_vl_moe", "mistral4", "baichuan2", "youtu", "minicpm", "smollm3",
                                      "qwen", "glm4", "phi", "stablelm", "stablelm_parallel", "cohere",
-                                     "cohere2")}  # fmt: skip
+                                     "cohere2", "gpt2", "gpt_bigcode")}  # fmt: skip
 CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "starcoder2": {"sliding_window": None},
+                "orion": {"rope_theta": 1e4},
                 "gemma2": {"query_pre_attn_scalar": 16},
                 # GGUF cannot mix layers with and without experts.
                 "qwen3_moe": {"num_hidden_layers": 1, "mlp_only_layers": []},
@@ -53,7 +54,7 @@ def checkpoint_folder(name, folder):
     config = json.loads((GOLDEN / "checkpoints" / name / "config.json").read_text()) | CHECKPOINTS[name]
     weights = load_file(GOLDEN / "checkpoints" / name / "model.safetensors")
     text = config.get("text_config", config)
-    layers = next(text[key] for key in ("num_hidden_layers", "num_layers") if key in text)
+    layers = next(text[key] for key in ("num_hidden_layers", "num_layers", "n_layer") if key in text)
     kept = {key: rows for key, rows in weights.items()
             if "layers." not in key or int(key.partition("layers.")[2].split(".")[0]) < layers}  # fmt: skip
     folder.mkdir()

@@ -152,6 +152,13 @@ def twin_of_minicpm(config):
                   "attention_multiplier": (size // heads) ** -0.5}  # fmt: skip
 
 
+def twin_of_orion(config):
+    """A StableLM without biases whose whole heads rotate."""
+    own = {key: value for key, value in config.items() if key != "auto_map"}
+    return own | {"architectures": ["StableLmForCausalLM"], "model_type": "stablelm", "partial_rotary_factor": 1.0,
+                  "use_qkv_bias": False, "layer_norm_eps": config["rms_norm_eps"]}  # fmt: skip
+
+
 def twin_of_deepseek(config):
     """Qwen2-MoE without biases; its gate of the shared expert is 1/2 everywhere, and the expert's outputs are doubled."""
     own = {key: value for key, value in config.items() if key != "auto_map"}
@@ -186,6 +193,8 @@ def text_config(config, head_norms=True):
         own.pop("quantization_config", None)  # text_weights makes floats
     elif kind == "kimi_k2":
         kind = "deepseek_v3"
+    elif kind == "orion":
+        return twin_of_orion(config)
     elif kind == "minicpm":
         return twin_of_minicpm(config)
     elif kind == "deepseek":
@@ -284,7 +293,7 @@ def build(config, seed):
         noise = torch.randn(parameter.shape, generator=generator)
         if name.endswith("bias"):
             parameter.copy_(0.4 * noise)
-        elif "norm" in name or "ln_f" in name:
+        elif "norm" in name or "ln_" in name:
             center = 1.5 if "q_norm" in name or "k_norm" in name else 1.0
             parameter.copy_(center + 0.25 * noise)
         elif any(part in name for part in EMBEDDINGS):

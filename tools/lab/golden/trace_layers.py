@@ -32,8 +32,10 @@ def parts(model):
     if model.config.model_type == "bloom":  # blocks add the residual inside
         return [dict(attention=x.self_attention.dense, feed_forward=x.mlp.dense_4h_to_h, output=x)
                 for x in model.transformer.h]  # fmt: skip
-    return [dict(attention=getattr(x, "self_attn", None) or x.attention, feed_forward=x.mlp, output=x)
-            for x in model.base_model.layers]  # fmt: skip
+    blocks = model.transformer.h if hasattr(model, "transformer") else model.base_model.layers
+    names = ("self_attn", "attention", "attn")
+    return [dict(attention=next(getattr(x, name) for name in names if hasattr(x, name)), feed_forward=x.mlp, output=x)
+            for x in blocks]  # fmt: skip
 
 
 def bloom_attention(model, layer, fused):

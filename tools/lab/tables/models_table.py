@@ -32,7 +32,6 @@ AIM = 2e-4  # maximum of largest difference / largest logit
 F32 = ["--dtype", "f32", "--kv-dtype", "f32"]
 # (model, architecture, reason)
 OTHERS = [
-    ("Orion", "OrionForCausalLM", "a reader of its keys (layers as StableLM's)"),
     ("OLMo 1", "OlmoForCausalLM", "LayerNorm without weights"),
     ("Phi-3-small", "Phi3SmallForCausalLM", "block-sparse attention"),
     ("Phi-3.5-MoE", "PhiMoEForCausalLM", "its own router (sparsemixer)"),
