@@ -158,6 +158,12 @@ struct LayerReader {
       to.gate_up = weight({up_rows});
     }
     to.gate_up.blocks.back().bias = bias(up, inner, bias_too, {}, part);
+    if (layer.feed_forward.activation == Activation::kXielu) {
+      const auto number = [&](const char* name) {
+        return source.vector({prefix + names.xielu + name, 1, 1, Role::kVector, {}});
+      };
+      to.xielu = {number("alpha_p"), number("alpha_n"), number("beta"), number("eps")};
+    }
     // Errors of values and of the outermost layers affect the logits most.
     const auto index = &layer - spec.layers.data();
     const bool outermost = index < 2 || index + 2 >= std::ssize(spec.layers);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/error.h"
+#include "models/spec/generation_defaults.h"
 #include "models/spec/position_method.h"
 #include "models/spec/rope.h"
 
@@ -103,7 +103,7 @@ struct TensorNames {
   std::string q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj", o = "self_attn.o_proj";
   std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
-  std::string sinks = "self_attn.sinks";
+  std::string sinks = "self_attn.sinks", xielu = "mlp.act_fn.";  // xielu: prefix of its four numbers
   bool qkv_by_kv_head = false;  // rows by KV head: its query heads, its key, its value (InternLM 2)
   std::string embedding_norm = "";
   std::string q_a = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm", q_b = "self_attn.q_b_proj";
@@ -117,27 +117,6 @@ struct TensorNames {
   std::string expert_down = "mlp.experts.{}.down_proj", expert_gate_up = "mlp.experts.gate_up_proj";
   // Suffixes of ignored tensors: transformers up to 4.31 stored RoPE frequencies.
   std::string redundant = "rotary_emb.inv_freq";
-};
-
-// A setting of a file; get() throws Error if the value is invalid.
-template <class T>
-struct Setting {
-  T value{};
-  std::string error{};  // empty: valid; otherwise `value` is the default
-  const T& get() const {
-    if (!error.empty()) throw Error(error);
-    return value;
-  }
-};
-
-// generation_config.json, with transformers' defaults.
-struct GenerationDefaults {
-  Setting<float> temperature;  // 0: greedy decoding, ignoring the next three
-  Setting<int32_t> top_k;
-  Setting<float> top_p{1.0F}, min_p;
-  Setting<float> repetition_penalty{1.0F};
-  Setting<std::vector<std::string>> stop;
-  std::vector<std::string> warnings;  // for generation only
 };
 
 // Factor of a query at position p: 1 + log_beta ln g, where g is 1 + floor(p / log_ctx) (Llama 4) or, without

@@ -26,7 +26,7 @@ CHECKPOINTS = {name: {} for name in ("llama_gqa", "llama_llama3", "llama_bias", 
                                      "glm4_moe_lite", "granite_moe", "granite_moe_shared", "ernie4_5_moe",
                                      "qwen3_vl_moe", "mistral4", "baichuan2", "youtu", "minicpm", "smollm3",
                                      "qwen", "glm4", "phi", "stablelm", "stablelm_parallel", "cohere",
-                                     "cohere2", "arcee", "nemotron", "jais2")}  # fmt: skip
+                                     "cohere2", "arcee", "nemotron", "jais2", "apertus")}  # fmt: skip
 CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "starcoder2": {"sliding_window": None},
                 "gemma2": {"query_pre_attn_scalar": 16},
                 # GGUF cannot mix layers with and without experts.
