@@ -56,6 +56,7 @@ struct LayerReader {
   // Rows of q (0), k (1) or v (2) if the three are one tensor.
   RowRange qkv_part(int which) const {
     const TensorNames& names = spec.names;
+    if (names.swapped_halves && which < 2) return {.swap = attention.head_dim / 2};
     if (names.q != names.k) return {};
     const int64_t all = q_size + 2 * kv_size, size = which == 0 ? q_size : kv_size;
     if (!names.qkv_by_kv_head) return {all, which == 0 ? 0 : q_size + (which - 1) * kv_size, size, all};

@@ -18,6 +18,7 @@ inline bool is_vector(Role role) { return role == Role::kVector || role == Role:
 // Rows of a tensor of `of` rows: `run` rows from `first`, then from first + stride, and so on.
 struct RowRange {
   int64_t of = 0, first = 0, run = 0, stride = 0;
+  int64_t swap = 0;  // n > 0, with the whole tensor (of = 0): each n rows change places with the next n
 };
 
 // A matrix [out_features, in_features]; a vector has one row.
@@ -56,6 +57,10 @@ WeightFormat stored_format(const Parameter& parameter, std::optional<WeightForma
 // The head's rows are divided by their length (Baichuan 2).
 inline bool has_unit_rows(const Parameter& parameter, const ModelSpec& spec) {
   return spec.unit_head_rows && parameter.role == Role::kHead;
+}
+// A norm whose weights are ones, not stored (nanochat).
+inline bool is_unit_norm(const Parameter& parameter, const ModelSpec& spec) {
+  return spec.unit_norms && parameter.role == Role::kNorm;
 }
 // Format of a block before conversion. A transposed block is read as floats: its groups of inputs would be
 // groups of outputs. A head with unit rows is computed in floats.

@@ -1,0 +1,36 @@
+#include "models/families/family.h"
+
+namespace lariat {
+
+// nanochat (transformers 5.24, models/nanochat): norms without weights, also after the embedding, squared
+// ReLU, capped logits. RoPE rotates backwards, which equals plain RoPE with swapped halves of q and k. Norms
+// of q and k follow RoPE; without weights they commute with a rotation.
+ModelSpec read_nanochat(const JsonFields& config) {
+  Defaults defaults;
+  defaults.vocab_size = 50304;
+  defaults.hidden_size = 768;
+  defaults.intermediate_size = 8192;
+  defaults.n_layers = 12;
+  defaults.n_heads = 6;
+  defaults.activation = "relu2";
+  defaults.bos_token_id = 0;
+  defaults.eos_token_id = 1;
+  ModelSpec spec = read_decoder(config, defaults);
+  check_sliding_layers(config, spec);
+  if (config.boolean("attention_bias").value_or(false))
+    config.fail("attention_bias", "biases are not supported in this architecture; use another model");
+  const bool uncapped = config.present("final_logit_softcapping") && !config.has("final_logit_softcapping");
+  const double cap = config.number("final_logit_softcapping", 1e-3, 1e6).value_or(uncapped ? 0.0 : 15.0);
+  spec.logits_softcap = static_cast<float>(cap);
+  spec.unit_norms = spec.embedding_norm = spec.norm_undoes_scale = true;
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.qk_norm = QkNorm::kPerHead;
+    layer.feed_forward.gated = false;
+  }
+  spec.names.swapped_halves = true;
+  spec.names.up = "mlp.fc1";
+  spec.names.down = "mlp.fc2";
+  return spec;
+}
+
+}  // namespace lariat
