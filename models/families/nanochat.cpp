@@ -17,10 +17,9 @@ ModelSpec read_nanochat(const JsonFields& config) {
   defaults.eos_token_id = 1;
   ModelSpec spec = read_decoder(config, defaults);
   check_sliding_layers(config, spec);
-  if (config.boolean("attention_bias").value_or(false))
-    config.fail("attention_bias", "biases are not supported in this architecture; use another model");
-  const bool uncapped = config.present("final_logit_softcapping") && !config.has("final_logit_softcapping");
-  const double cap = config.number("final_logit_softcapping", 1e-3, 1e6).value_or(uncapped ? 0.0 : 15.0);
+  read_biases(config, /*has_mlp_bias=*/false, spec);
+  const double missing = config.present("final_logit_softcapping") ? 0.0 : 15.0;  // null: none
+  const double cap = config.number("final_logit_softcapping", 1e-3, 1e6).value_or(missing);
   spec.logits_softcap = static_cast<float>(cap);
   spec.unit_norms = spec.embedding_norm = spec.norm_undoes_scale = true;
   for (LayerSpec& layer : spec.layers) {

@@ -36,9 +36,9 @@ void drop_missing_qk_norms(ModelSpec& spec, const Layout& layout, const Tensors&
 
 class CheckedTensors : public Source {
  public:
-  CheckedTensors(const ModelSpec& spec, const Tensors& checkpoint) : spec_(spec), checkpoint_(checkpoint) {}
+  explicit CheckedTensors(const Tensors& checkpoint) : checkpoint_(checkpoint) {}
   Matrix vector(const Parameter& parameter) override {
-    if (is_unit_norm(parameter, spec_)) return shape_of(parameter, DType::kF32);
+    if (parameter.ones) return shape_of(parameter, DType::kF32);
     const StoredTensor& tensor = checkpoint_.check(parameter.name, stored_shape(parameter));
     names.insert(parameter.name);
     return shape_of(parameter, tensor.format());
@@ -52,7 +52,6 @@ class CheckedTensors : public Source {
   std::set<std::string> names;
 
  private:
-  const ModelSpec& spec_;
   const Tensors& checkpoint_;
 };
 
@@ -63,7 +62,7 @@ std::set<std::string> check_weights(ModelSpec& spec, const Tensors& checkpoint) 
   const std::string equal_head = compare_tied(spec, checkpoint);
   const Layout layout = layout_of(spec, &checkpoint);
   if (spec.qk_norm_if_stored) drop_missing_qk_norms(spec, layout, checkpoint);
-  CheckedTensors source(spec, checkpoint);
+  CheckedTensors source(checkpoint);
   read_weights(spec, &checkpoint, source, {});
   std::set<std::string> accounted = source.names;
   accounted.insert(equal_head);

@@ -53,7 +53,7 @@ class CheckpointWeights : public WeightLoader {
   }
   // Uses the file's memory if it holds identical floats.
   HostWeight host(const Parameter& parameter, bool once) override {
-    if (is_unit_norm(parameter, spec_)) return ones(parameter.cols);
+    if (parameter.ones) return ones(parameter.cols);
     const StoredTensor& from = tensor(parameter);
     const Matrix in_place = is_contiguous(parameter) ? from.rows().m : Matrix();
     if (is_vector(parameter.role)) {
@@ -84,7 +84,7 @@ class CheckpointWeights : public WeightLoader {
   }
   static int64_t rows_in(const Parameter& parameter) { return std::max(parameter.rows, parameter.part.of); }
   void release_pages(const Parameter& parameter) override {
-    if (is_unit_norm(parameter, spec_)) return;
+    if (parameter.ones) return;
     const StoredTensor& from = tensor(parameter);
     if (!parameter.stacked) return checkpoint_.release_pages(from);
     const size_t row_bytes = from.bytes / static_cast<size_t>(rows_in(parameter)),

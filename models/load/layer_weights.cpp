@@ -215,7 +215,9 @@ struct LayerReader {
 }  // namespace
 
 Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, Source& source) {
-  Norm norm{source.vector({name + ".weight", 1, size, Role::kNorm, {}}), {}, spec.norm_eps, spec.layer_norm};
+  Parameter weight{name + ".weight", 1, size, Role::kNorm, {}};
+  weight.ones = spec.unit_norms;
+  Norm norm{source.vector(weight), {}, spec.norm_eps, spec.layer_norm};
   if (spec.norm_bias) norm.bias = source.vector({name + ".bias", 1, size, Role::kVector, {}});
   return norm;
 }

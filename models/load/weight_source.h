@@ -29,6 +29,7 @@ struct Parameter {
   RowRange part;            // if of > rows: rows within the tensor; of a vector: elements
   bool transposed = false;  // returned as [cols, rows]
   bool stacked = false;     // the tensor has a leading dimension of experts; `part` is one expert's rows
+  bool ones = false;        // not stored: all values are 1
   // This rank's slice of rows (of a vector: elements) and columns; count 0: whole. Read by WeightLoader only.
   Share own_rows{}, own_cols{};
 };
@@ -57,10 +58,6 @@ WeightFormat stored_format(const Parameter& parameter, std::optional<WeightForma
 // The head's rows are divided by their length (Baichuan 2).
 inline bool has_unit_rows(const Parameter& parameter, const ModelSpec& spec) {
   return spec.unit_head_rows && parameter.role == Role::kHead;
-}
-// A norm whose weights are ones, not stored (nanochat).
-inline bool is_unit_norm(const Parameter& parameter, const ModelSpec& spec) {
-  return spec.unit_norms && parameter.role == Role::kNorm;
 }
 // Format of a block before conversion. A transposed block is read as floats: its groups of inputs would be
 // groups of outputs. A head with unit rows is computed in floats.
