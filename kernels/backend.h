@@ -97,8 +97,8 @@ struct Epilogue {
   }
   // Two blocks, gate | up: out = activation(gate) * up (gated linear unit, arXiv 2002.05202). One block: out
   // = activation(product). For a bf16 `out`, a backend may round the products g and u to bf16, as
-  // transformers does: an extra error of at most 2^-8 |u| (1.13 |g| + |activation(g)|); 1.13 is the steepest
-  // slope.
+  // transformers does: an extra error of at most 2^-8 |u| (s |g| + |activation(g)|); s is the steepest slope:
+  // 1.13, kRelu2: 2 |g|.
   static Epilogue gated(Activation activation) { return {.kind = Kind::kGated, .activation = activation}; }
   // Logits: out = scale * product, then cap * tanh(out / cap) if cap > 0.
   static Epilogue capped(float scale, float cap) { return {.kind = Kind::kCap, .scale = scale, .cap = cap}; }
@@ -246,6 +246,10 @@ class Backend {
 
   // out[t][i] = activation(gate[t][i]) * up[t][i]. Empty up: factor 1. out may be gate.
   virtual void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) = 0;
+
+  // xIELU (arXiv 2411.13010), in place. For x > 0: positive x^2 + beta x; else, as in transformers:
+  // negative (exp(min(x, eps)) - 1 - x) + beta x.
+  virtual void xielu(const Matrix& x, const Xielu& parameters) = 0;
 
   // Selects experts by router logits, f32 [tokens, n_experts <= 512]; also for NaN rows.
   virtual void route(const Matrix& logits, const Router& router, const Routing& routing) = 0;

@@ -45,8 +45,14 @@ enum class Activation : uint8_t {
   kGelu,      // 0.5 x (1 + erf(x / sqrt(2))), arXiv 1606.08415
   // gpt-oss, glu with `up` only: g / (1 + exp(-1.702 g)) (1 + u), g = min(gate, 7), u = clamp(up, -7, 7).
   kClamped,
+  kRelu2,  // max(x, 0)^2, arXiv 2109.08668
+  kXielu,  // Backend::xielu, whose parameters belong to a layer; not for glu and Epilogue::gated
 };
 inline constexpr float kClampedLimit = 7.0F, kClampedSlope = 1.702F;
+
+struct Xielu {
+  float positive = 0.0F, negative = 0.0F, beta = 0.0F, eps = 0.0F;
+};
 
 struct Product {
   Matrix w, bias, out, up{};  // up: gated unit, out = activation(x w) * (x up) without bias

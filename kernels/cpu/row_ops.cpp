@@ -88,6 +88,10 @@ HWY_INLINE VF32 Activated(VF32 x, Activation activation) {
   const F32 d;
   if (activation == Activation::kSilu) return TimesLogistic(x, x);
   if (activation == Activation::kGelu) return Gelu(x);
+  if (activation == Activation::kRelu2) {
+    const VF32 kept = hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);  // keeps a NaN
+    return hn::Mul(kept, kept);
+  }
   const VF32 slope = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 1.59576912F * 0.044715F), hn::Set(d, 1.59576912F));
   return TimesLogistic(x, hn::Mul(x, slope));
 }
@@ -107,6 +111,29 @@ void GluRow(const float* gate, const float* up, size_t n, Activation activation,
       return StoreUpTo(Clamped(LoadUpTo(gate + i, count), LoadUpTo(up + i, count)), out + i, count);
     const VF32 active = Activated(LoadUpTo(gate + i, count), activation);
     StoreUpTo(up == nullptr ? active : hn::Mul(active, LoadUpTo(up + i, count)), out + i, count);
+  });
+}
+
+// exp(x) - 1 for x <= 0, within some 3 ulp: near 0 by Taylor's polynomial, since exp(x) is rounded near 1.
+HWY_INLINE VF32 ExpMinusOne(VF32 x) {
+  const F32 d;
+  VF32 p = hn::Set(d, 1.0F / 40320);
+  for (const float c : {1.0F / 5040, 1.0F / 720, 1.0F / 120, 1.0F / 24, 1.0F / 6, 0.5F, 1.0F})
+    p = hn::MulAdd(p, x, hn::Set(d, c));
+  const VF32 far = hn::Sub(Exp(x), hn::Set(d, 1.0F));
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, -0.5F)), far, hn::Mul(p, x));
+}
+
+void XieluRow(float* x, size_t n, const Xielu& parameters) {
+  const F32 d;
+  const VF32 positive = hn::Set(d, parameters.positive), negative = hn::Set(d, parameters.negative),
+             beta = hn::Set(d, parameters.beta), eps = hn::Set(d, parameters.eps);
+  ForVectors(n, [&](size_t i, size_t count) LARIAT_INLINE_BODY {
+    const VF32 value = LoadUpTo(x + i, count), linear = hn::Mul(beta, value);
+    const VF32 least = hn::IfThenElse(hn::Gt(value, eps), eps, value);  // keeps a NaN
+    const VF32 left = hn::MulAdd(negative, hn::Sub(ExpMinusOne(least), value), linear);
+    const VF32 right = hn::MulAdd(hn::Mul(positive, value), value, linear);
+    StoreUpTo(hn::IfThenElse(hn::Gt(value, hn::Zero(d)), right, left), x + i, count);
   });
 }
 
@@ -191,6 +218,7 @@ namespace lariat {
 HWY_EXPORT(NormRows);
 HWY_EXPORT(AddNormRows);
 HWY_EXPORT(GluRow);
+HWY_EXPORT(XieluRow);
 HWY_EXPORT(SoftCapRow);
 HWY_EXPORT(ArgmaxRow);
 HWY_EXPORT(NllRow);
@@ -239,6 +267,13 @@ void CpuBackend::glu(const Matrix& gate, const Matrix& up, Activation activation
       cpu::glu_values(gate.f32(t), up ? up.f32(t) : nullptr, static_cast<size_t>(gate.cols), activation,
                       out.f32(t));
     }
+  });
+}
+
+void CpuBackend::xielu(const Matrix& x, const Xielu& parameters) {
+  for_ranges(threads_, x.rows, row_grain(x.cols), [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t)
+      HWY_DYNAMIC_DISPATCH(XieluRow)(x.f32(t), static_cast<size_t>(x.cols), parameters);
   });
 }
 

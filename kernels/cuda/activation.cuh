@@ -26,6 +26,7 @@ __device__ __forceinline__ float gelu(float x) {
 // Formulas: Activated (kernels/cpu/row_ops.cpp).
 __device__ __forceinline__ float activated(float x, Activation activation) {
   if (activation == Activation::kGelu) return gelu(x);
+  if (activation == Activation::kRelu2) return x < 0.0F ? 0.0F : x * x;
   const float z = activation == Activation::kSilu ? x : x * (1.59576912F + 1.59576912F * 0.044715F * (x * x));
   return x / (1.0F + expf(-z));
 }

@@ -62,6 +62,7 @@ class CudaBackend final : public Backend {
   void rerotate_keys(std::span<const KeyRotation> sequences, std::span<const KvLayer> layers,
                      bool interleaved) override;
   void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) override;
+  void xielu(const Matrix& x, const Xielu& parameters) override;
   void route(const Matrix& logits, const Router& router, const Routing& routing) override;
   void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
                       const Matrix& out) override;

@@ -71,6 +71,18 @@ void launch_glu(const Glu& g, int64_t rows, bool aligned, LaunchQueue& queue) {
 }
 
 // Grid: rows by chunks of 256 columns.
+__global__ void xielu_kernel(float* x, int64_t stride, int64_t cols, Xielu p) {
+  start_in_turn();
+  const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (i >= cols) return;
+  float& at = x[blockIdx.x * stride + i];
+  const float value = at;
+  const float curve = value > 0.0F ? p.positive * value * value
+                                   : p.negative * (expm1f(value > p.eps ? p.eps : value) - value);
+  at = curve + p.beta * value;
+}
+
+// Grid: rows by chunks of 256 columns.
 __global__ void soft_cap_kernel(float* x, int64_t stride, int64_t cols, float scale, float cap) {
   start_in_turn();
   const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
@@ -97,6 +109,11 @@ void CudaBackend::glu(const Matrix& gate, const Matrix& up, Activation activatio
   if (gate.dtype == DType::kBF16) return launch_glu<BFloat16, BFloat16>(g, gate.rows, aligned, queue_);
   with_output_dtype(out.dtype,
                     [&]<class Out>(Out) { launch_glu<float, Out>(g, gate.rows, aligned, queue_); });
+}
+
+void CudaBackend::xielu(const Matrix& x, const Xielu& parameters) {
+  const dim3 grid(to_unsigned(x.rows), to_unsigned(ceil_div<int64_t>(x.cols, kThreads)));
+  launch(xielu_kernel, grid, dim3(kThreads), 0, queue_, typed<float>(x), x.stride, x.cols, parameters);
 }
 
 void CudaBackend::soft_cap(const Matrix& x, float scale, float cap) {

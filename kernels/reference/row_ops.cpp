@@ -54,6 +54,7 @@ void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation acti
   const auto activate = [&](double x) {
     if (clamped && x > limit) x = limit;
     if (clamped) return x / (1.0 + std::exp(-slope * x));
+    if (activation == Activation::kRelu2) return x < 0.0 ? 0.0 : x * x;
     if (activation == Activation::kGelu) return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
     // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), accurate where tanh(u) is close to -1.
     const double z = activation == Activation::kSilu
@@ -66,6 +67,19 @@ void ReferenceBackend::glu(const Matrix& gate, const Matrix& up, Activation acti
       double factor = up ? reference::get(up, t, i) : 1.0;
       if (clamped) factor = 1.0 + std::clamp(factor, -limit, limit);
       reference::put(out, t, i, activate(reference::get(gate, t, i)) * factor);
+    }
+  }
+}
+
+void ReferenceBackend::xielu(const Matrix& x, const Xielu& parameters) {
+  const double positive = parameters.positive, negative = parameters.negative, beta = parameters.beta;
+  const double eps = parameters.eps;
+  for (int64_t t = 0; t < x.rows; ++t) {
+    for (int64_t i = 0; i < x.cols; ++i) {
+      const double value = reference::get(x, t, i);
+      const double curve =
+          value > 0.0 ? positive * value * value : negative * (std::expm1(std::min(value, eps)) - value);
+      reference::put(x, t, i, curve + beta * value);
     }
   }
 }

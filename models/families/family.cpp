@@ -30,8 +30,8 @@ Activation read_activation(const JsonFields& config, const Defaults& d) {
   const auto given = key.empty() ? std::nullopt : config.string(key);
   if (const auto activation = find_activation(given.value_or(d.activation))) return *activation;
   config.fail(key,
-              "only silu, also called swish, gelu, gelu_new, gelu_fast and gelu_pytorch_tanh are supported; "
-              "use another model");
+              "only silu, also called swish, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh and relu2 are "
+              "supported; use another model");
 }
 
 int64_t read_size(const JsonFields& config, std::string_view names, int64_t hi, int64_t missing) {

@@ -68,7 +68,7 @@ using AdaptConfig = void(nlohmann::json& config);
 AdaptConfig adapt_baichuan, adapt_mistral4, adapt_gemma, adapt_granite, adapt_granite_moe, adapt_mixtral,
     adapt_qwen3_moe, adapt_qwen3_vl_moe, adapt_deepseek, adapt_gpt_oss, adapt_olmoe, adapt_ernie,
     adapt_ernie_moe, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen, adapt_phi, adapt_starcoder2,
-    adapt_stablelm, adapt_cohere, adapt_gpt2, adapt_orion;
+    adapt_stablelm, adapt_cohere, adapt_gpt2, adapt_orion, adapt_nemotron, adapt_apertus;
 
 // --- shared by families ------------------------------------------------------------------------------------
 

@@ -106,7 +106,8 @@ const StoredTensor& Tensors::check(const std::string& name, const std::vector<in
         fmt::format("{}: tensor '{}' is missing; use a matching config, or download the weights again",
                     source_.string(), name));
   }
-  if (tensor->shape != shape) {
+  const bool scalar = tensor->shape.empty() && shape == std::vector<int64_t>{1};
+  if (tensor->shape != shape && !scalar) {
     throw Error(fmt::format("{}: tensor '{}' has shape {}, but the config needs {}; use a matching config",
                             tensor->file.string(), name, shape_text(tensor->shape), shape_text(shape)));
   }

@@ -58,7 +58,7 @@ class Tensors {
   void put(StoredTensor tensor);
 
   const StoredTensor* find(const std::string& name) const;  // nullptr: missing
-  // Throws Error if missing or of another shape. Reads no data.
+  // Throws Error if missing or of another shape; a scalar has shape [1]. Reads no data.
   const StoredTensor& check(const std::string& name, const std::vector<int64_t>& shape) const;
   // Like check(), with floats aligned to their size: unaligned data are copied.
   const StoredTensor& get(const std::string& name, const std::vector<int64_t>& shape) const;

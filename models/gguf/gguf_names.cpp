@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/error.h"
 #include "models/gguf/gguf_model.h"
@@ -53,6 +54,7 @@ class Renamer {
     for (const StoredTensor& tensor : file_.tensors) {
       if (tensor.name != "rope_freqs.weight" && !tensor.name.starts_with("rope_factors_")) rename(tensor);
     }
+    add_xielu();
     return std::move(out_);
   }
 
@@ -79,6 +81,30 @@ class Renamer {
       tensor.reader = std::make_shared<const HostWeight>(elements_of(
           tensor, tensor.shape[0], [](int64_t i) { return i; }, -1.0F));
     out_.push_back(std::move(tensor));
+  }
+
+  // Apertus: keys with a number per layer, or one for all, become the tensors of a Hugging Face folder.
+  void add_xielu() {
+    const std::string layers = gguf_architecture(file_) + ".block_count";
+    for (const std::string part : {"alpha_p", "alpha_n", "beta", "eps"}) {
+      const std::string key = "xielu." + part;
+      if (!file_.has(key)) continue;
+      const std::vector<double> values = file_.numbers(key);
+      const int64_t n = std::min(gguf_size(file_, layers), kMaxLayers);
+      if (std::ssize(values) != n && values.size() != 1)
+        file_.fail(key, "expected a number per layer; use another conversion of the model");
+      for (int64_t i = 0; i < n; ++i) {
+        const auto value = static_cast<float>(values[values.size() == 1 ? 0 : static_cast<size_t>(i)]);
+        const auto read = [value](int64_t, const CodeRow& to) {
+          std::memcpy(to.codes, &value, sizeof value);
+        };
+        out_.push_back({.name = fmt::format("model.layers.{}.mlp.act_fn.{}", i, part),
+                        .dtype = "F32",
+                        .shape = {1},
+                        .file = file_.path,
+                        .reader = std::make_shared<const HostWeight>(DType::kF32, 1, 1, read)});
+      }
+    }
   }
 
   // In some families, the converter orders rows of q and k by pairs.

@@ -38,6 +38,7 @@ class CheckedTensors : public Source {
  public:
   explicit CheckedTensors(const Tensors& checkpoint) : checkpoint_(checkpoint) {}
   Matrix vector(const Parameter& parameter) override {
+    if (parameter.ones) return shape_of(parameter, DType::kF32);
     const StoredTensor& tensor = checkpoint_.check(parameter.name, stored_shape(parameter));
     names.insert(parameter.name);
     return shape_of(parameter, tensor.format());

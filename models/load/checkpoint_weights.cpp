@@ -10,13 +10,16 @@ namespace {
 
 bool is_contiguous(const Parameter& parameter) {
   const RowRange& part = parameter.part;
-  return part.of == 0 || part.run == (is_vector(parameter.role) ? parameter.cols : parameter.rows);
+  if (part.of == 0) return part.swap == 0;
+  return part.run == (is_vector(parameter.role) ? parameter.cols : parameter.rows);
 }
 
 // Maps a parameter's row (vector: element) to the tensor's.
 auto index_in(const RowRange& part) {
-  return
-      [part](int64_t r) { return part.of == 0 ? r : part.first + r / part.run * part.stride + r % part.run; };
+  return [part](int64_t r) {
+    if (part.of > 0) return part.first + r / part.run * part.stride + r % part.run;
+    return part.swap == 0 ? r : r + (r / part.swap % 2 == 0 ? part.swap : -part.swap);
+  };
 }
 
 HostWeight with_unit_rows(HostWeight from, const WeightFormat& format) {
@@ -32,6 +35,12 @@ HostWeight with_unit_rows(HostWeight from, const WeightFormat& format) {
   return {format, rows, cols, read};
 }
 
+HostWeight ones(int64_t cols) {
+  return {DType::kF32, 1, cols, [cols](int64_t, const CodeRow& to) {
+            for (int64_t i = 0; i < cols; ++i) store_f32(to.codes, DType::kF32, i, 1.0F);
+          }};
+}
+
 class CheckpointWeights : public WeightLoader {
  public:
   CheckpointWeights(const ModelSpec& spec, const Tensors& checkpoint, Backend& backend,
@@ -44,6 +53,7 @@ class CheckpointWeights : public WeightLoader {
   }
   // Uses the file's memory if it holds identical floats.
   HostWeight host(const Parameter& parameter, bool once) override {
+    if (parameter.ones) return ones(parameter.cols);
     const StoredTensor& from = tensor(parameter);
     const Matrix in_place = is_contiguous(parameter) ? from.rows().m : Matrix();
     if (is_vector(parameter.role)) {
@@ -74,6 +84,7 @@ class CheckpointWeights : public WeightLoader {
   }
   static int64_t rows_in(const Parameter& parameter) { return std::max(parameter.rows, parameter.part.of); }
   void release_pages(const Parameter& parameter) override {
+    if (parameter.ones) return;
     const StoredTensor& from = tensor(parameter);
     if (!parameter.stacked) return checkpoint_.release_pages(from);
     const size_t row_bytes = from.bytes / static_cast<size_t>(rows_in(parameter)),

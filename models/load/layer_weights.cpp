@@ -56,6 +56,7 @@ struct LayerReader {
   // Rows of q (0), k (1) or v (2) if the three are one tensor.
   RowRange qkv_part(int which) const {
     const TensorNames& names = spec.names;
+    if (names.swapped_halves && which < 2) return {.swap = attention.head_dim / 2};
     if (names.q != names.k) return {};
     const int64_t all = q_size + 2 * kv_size, size = which == 0 ? q_size : kv_size;
     if (!names.qkv_by_kv_head) return {all, which == 0 ? 0 : q_size + (which - 1) * kv_size, size, all};
@@ -158,6 +159,12 @@ struct LayerReader {
       to.gate_up = weight({up_rows});
     }
     to.gate_up.blocks.back().bias = bias(up, inner, bias_too, {}, part);
+    if (layer.feed_forward.activation == Activation::kXielu) {
+      const auto number = [&](const char* name) {
+        return source.vector({prefix + names.xielu + name, 1, 1, Role::kVector, {}});
+      };
+      to.xielu = {number("alpha_p"), number("alpha_n"), number("beta"), number("eps")};
+    }
     // Errors of values and of the outermost layers affect the logits most.
     const auto index = &layer - spec.layers.data();
     const bool outermost = index < 2 || index + 2 >= std::ssize(spec.layers);
@@ -208,7 +215,9 @@ struct LayerReader {
 }  // namespace
 
 Norm read_norm(const ModelSpec& spec, const std::string& name, int64_t size, Source& source) {
-  Norm norm{source.vector({name + ".weight", 1, size, Role::kNorm, {}}), {}, spec.norm_eps, spec.layer_norm};
+  Parameter weight{name + ".weight", 1, size, Role::kNorm, {}};
+  weight.ones = spec.unit_norms;
+  Norm norm{source.vector(weight), {}, spec.norm_eps, spec.layer_norm};
   if (spec.norm_bias) norm.bias = source.vector({name + ".bias", 1, size, Role::kVector, {}});
   return norm;
 }

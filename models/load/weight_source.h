@@ -18,6 +18,7 @@ inline bool is_vector(Role role) { return role == Role::kVector || role == Role:
 // Rows of a tensor of `of` rows: `run` rows from `first`, then from first + stride, and so on.
 struct RowRange {
   int64_t of = 0, first = 0, run = 0, stride = 0;
+  int64_t swap = 0;  // n > 0, with the whole tensor (of = 0): each n rows change places with the next n
 };
 
 // A matrix [out_features, in_features]; a vector has one row.
@@ -28,6 +29,7 @@ struct Parameter {
   RowRange part;            // if of > rows: rows within the tensor; of a vector: elements
   bool transposed = false;  // returned as [cols, rows]
   bool stacked = false;     // the tensor has a leading dimension of experts; `part` is one expert's rows
+  bool ones = false;        // not stored: all values are 1
   // This rank's slice of rows (of a vector: elements) and columns; count 0: whole. Read by WeightLoader only.
   Share own_rows{}, own_cols{};
 };

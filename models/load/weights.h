@@ -30,6 +30,14 @@ struct ExpertWeights {
   Weight gate, up, down;  // one row of biases per expert
 };
 
+// Xielu's parameters as stored, one number each: positive and negative are softplus(alpha_p) and beta +
+// softplus(alpha_n).
+struct XieluWeights {
+  Matrix alpha_p, alpha_n, beta, eps;
+};
+// Copies the parameters to the host; zeros without weights.
+Xielu xielu_of(const XieluWeights& weights, Backend& backend);
+
 // Decoder layer; empty if absent. Projections are [out_features, in_features], norms and biases f32.
 struct LayerWeights {
   Norm attention_norm, attention_post_norm;  // [hidden]
@@ -41,6 +49,7 @@ struct LayerWeights {
   Weight o;                      // [hidden, heads*head_dim]
   Norm ffn_norm, ffn_post_norm;  // [hidden]
   Weight gate_up;                // gate and up [intermediate, hidden] each, or up alone
+  XieluWeights xielu;            // of the gate_up's output, for Activation::kXielu
   Weight down;                   // [hidden, intermediate]
   ExpertWeights experts;
 };

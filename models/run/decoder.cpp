@@ -60,7 +60,13 @@ void experts(const Layer& layer, const Matrix& in, const Routing& routing, const
 Matrix inner_values(const Layer& layer, const Matrix& in, const Pass& pass) {
   const FeedForwardSpec& spec = layer.spec.feed_forward;
   const LayerWeights& weights = layer.weights;
-  const Matrix inner = as(f32(pass.activations.block, in.rows, spec.intermediate_size), weights.down.input);
+  const Matrix values = f32(pass.activations.block, in.rows, spec.intermediate_size);
+  if (spec.activation == Activation::kXielu) {
+    pass.backend.linear(in, weights.gate_up, {}, values);
+    pass.backend.xielu(values, layer.xielu);
+    return values;
+  }
+  const Matrix inner = as(values, weights.down.input);
   pass.backend.linear(in, weights.gate_up, Epilogue::gated(spec.activation), inner);
   return inner;
 }
@@ -106,7 +112,8 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
                        {split.by_sequence ? heads_of(split.layers[i].heads) : attention.n_heads,
                         attention.scale, attention.softcap, slopes, weights.layers[i].sinks},
                        "layers." + std::to_string(i) + ".",
-                       i});
+                       i,
+                       xielu_of(weights.layers[i].xielu, backend)});
     if (attention.latent && !latent_) latent_.emplace(backend, latent_workspace);
   }
 }

@@ -16,6 +16,7 @@ struct Layer {
   AttentionParams attention;
   std::string name;  // for traces: "layers.3."
   size_t index = 0;
+  Xielu xielu{};
 };
 
 // Consecutive sequences with equal visible keys; their queries are rows [first_row, first_row + rows).

@@ -153,6 +153,7 @@ std::optional<Activation> find_activation(std::string_view name) {
     if (name == tanh) return Activation::kGeluTanh;
   }
   if (name == "gelu") return Activation::kGelu;
+  if (name == "relu2") return Activation::kRelu2;
   return std::nullopt;
 }
 

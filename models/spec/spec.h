@@ -103,7 +103,8 @@ struct TensorNames {
   std::string q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj", o = "self_attn.o_proj";
   std::string q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
-  std::string sinks = "self_attn.sinks";
+  std::string sinks = "self_attn.sinks", xielu = "mlp.act_fn.";  // xielu: prefix of its four numbers
+  bool swapped_halves = false;  // of each head's rows of q and k (nanochat, whose RoPE rotates backwards)
   bool qkv_by_kv_head = false;  // rows by KV head: its query heads, its key, its value (InternLM 2)
   std::string embedding_norm = "";
   std::string positions = "wpe";  // ModelSpec::learned_positions
@@ -180,6 +181,7 @@ struct ModelSpec {
   bool scores_take_mscale = false;  // DeepSeek's YaRN (rope_score_scale)
   // Axis (time, height or width) of each dimension pair; empty: no M-RoPE.
   std::vector<uint8_t> mrope_axes;
+  bool unit_norms = false, norm_undoes_scale = false;  // norms without weights; of q and k, after RoPE
   QueryScale query_scale;
   PositionMethod position_method;  // of config.json; no ranges: none
   DType dtype = DType::kF32;       // torch_dtype / dtype

@@ -57,7 +57,8 @@ TEST_P(CudaRounded, Glu) {
   const RowCase& c = GetParam();
   Rng rng(63);
   const std::vector<float> values = rng.normals(c.rows * c.cols, 3.0F), factor = rng.normals(c.rows * c.cols);
-  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
+  for (const Activation activation :
+       {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu, Activation::kRelu2}) {
     for (const bool gated : {true, false}) {
       expect_rounds(*cuda_, reference_, c, "glu", [&](Backend& b, const Matrix& out) {
         const Tensor gate(b, values, c.rows, c.cols, DType::kF32, c.gap), up(b, factor, c.rows, c.cols);

@@ -61,6 +61,7 @@ class ForwardingBackend : public Backend {
   void glu(const Matrix& gate, const Matrix& up, Activation activation, const Matrix& out) override {
     counted().glu(gate, up, activation, out);
   }
+  void xielu(const Matrix& x, const Xielu& parameters) override { counted().xielu(x, parameters); }
   void route(const Matrix& logits, const Router& router, const Routing& routing) override {
     counted().route(logits, router, routing);
   }

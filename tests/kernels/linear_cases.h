@@ -187,6 +187,7 @@ inline std::vector<EpilogueCase> epilogue_cases(std::initializer_list<DType> all
     cases.push_back({Kind::kResidual, {w}, f32, f32, {}, w == f32});
     cases.push_back({Kind::kGated, {w, w}, f32, f32, Activation::kGeluTanh, w == bf16});
     cases.push_back({Kind::kGated, {w}, f32, f32, Activation::kGelu, true});
+    cases.push_back({Kind::kGated, {w}, f32, f32, Activation::kRelu2});
     cases.push_back({Kind::kCap, {w}, f32, f32, {}, w != f32});
   }
   for (const DType stored : all_stored) {
@@ -197,6 +198,8 @@ inline std::vector<EpilogueCase> epilogue_cases(std::initializer_list<DType> all
     }
     cases.push_back({Kind::kGated, {bf16, bf16}, bf16, stored, Activation::kGeluTanh});
     cases.push_back({Kind::kGated, {bf16}, bf16, stored, Activation::kGelu});
+    cases.push_back({Kind::kGated, {bf16}, bf16, stored, Activation::kRelu2});
+    cases.push_back({Kind::kGated, {bf16, bf16}, bf16, stored, Activation::kRelu2});
     cases.push_back({Kind::kCap, {bf16}, bf16, stored});
   }
   cases.push_back({Kind::kNone, {bf16, f16, bf16}, bf16});
@@ -281,14 +284,16 @@ class EpilogueRun {
 };
 
 // `sum`: a product's error (LinearProblem::tolerance, a normal times 0.2). Activations are at most 1.13
-// steep; a few f32 units cover exp and erf. A bf16 out rounds the result and may round the products (half a
-// unit of 8 bits).
-inline double gated_bound(double sum, double gate, double up, double activated, bool bf16) {
+// steep, or twice as steep as the erroneous gate; a few f32 units cover exp and erf. A bf16 out rounds the
+// result and may round the products (half a unit of 8 bits).
+inline double gated_bound(Activation activation, double sum, double gate, double up, double activated,
+                          bool bf16) {
   const double half = bf16 ? half_ulp(DType::kBF16) : 0;
   const double of_gate = half * (std::abs(gate) + sum) + sum, of_up = half * (std::abs(up) + sum) + sum;
   const double out = activated * up;
+  const double steep = activation == Activation::kRelu2 ? 2 * (std::abs(gate) + of_gate) : 1.13;
   const double error =
-      1.13 * of_gate * (std::abs(up) + of_up) + std::abs(activated) * of_up + 1e-5 * std::abs(out) + 1e-30;
+      steep * of_gate * (std::abs(up) + of_up) + std::abs(activated) * of_up + 1e-5 * std::abs(out) + 1e-30;
   return error + half * (std::abs(out) + error);
 }
 
@@ -305,7 +310,7 @@ inline void check_gated(Backend& tested, Backend& reference, const EpilogueCase&
       reference.glu(value.view(), Matrix(), c.activation, made.view());
       const double activated = made.values()[0];
       ASSERT_NEAR(out[static_cast<size_t>(t * s.rows + o)], activated * up,
-                  gated_bound(sum, gate, up, activated, c.stored == DType::kBF16))
+                  gated_bound(c.activation, sum, gate, up, activated, c.stored == DType::kBF16))
           << "token " << t << " column " << o << ", gate " << gate << ", up " << up;
     }
   }

@@ -70,6 +70,7 @@ inline std::vector<OpTest> op_tests() {
   });
   all.add_cases("Glu", rows, [](Backend& tested, Backend& reference, const RowCase& c) {
     for (float scale : {3.0F, 50.0F}) check_glu(tested, reference, c, scale);
+    for (float scale : {1e-20F, 1e-3F, 0.3F, 3.0F, 1e4F}) check_xielu(tested, reference, c, scale);
   });
   all.add_cases("GluSizes", one_size, [](Backend& tested, Backend& reference, const RowCase& c) {
     for (float scale : {1e-20F, 40.0F, 1e4F}) check_glu(tested, reference, c, scale);

@@ -141,6 +141,7 @@ inline void check_add_norm(Backend& tested, Backend& reference, const RowCase& c
 inline double glu_tolerance(Activation activation, double gate, double expected) {
   const double gelu = 2 * std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
   const double z = activation == Activation::kClamped ? static_cast<double>(kClampedSlope) * gate : gelu;
+  if (activation == Activation::kRelu2) return 1e-37 + 2e-7 * std::abs(expected);
   if (activation == Activation::kGelu) return 1e-37 + 7e-7 * std::abs(expected);
   const double argument = activation == Activation::kSilu ? 0 : 4 * 0x1p-24 * std::max(0.0, -z);
   return 1e-33 + (5e-7 + argument) * std::abs(expected);
@@ -166,7 +167,8 @@ inline void check_glu_of(Backend& tested, Backend& reference, const RowCase& c, 
 
 inline void check_glu(Backend& tested, Backend& reference, const RowCase& c, float scale = 3.0F) {
   const std::vector<float> x = Rng(15).normals(c.rows * c.cols, scale);
-  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
+  for (Activation activation :
+       {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu, Activation::kRelu2}) {
     for (bool gated : {true, false}) check_glu_of(tested, reference, c, activation, x, gated);
   }
   check_glu_of(tested, reference, c, Activation::kClamped, Rng(16).normals(c.rows * c.cols, 5.0F), true);
@@ -194,6 +196,31 @@ inline void check_clamped(Backend& tested) {
   tested.glu(gate.view(), up.view(), Activation::kClamped, gate.view());
   expect_close(gate.values(), {most, most, -0.75F * most, -0.23130635F, nan, nan, 0.0F}, 1e-5, 1e-6,
                "clamped");
+}
+
+// Four f32 roundings and, for x <= 0, an exponential within 3 ulp, of terms that may cancel.
+inline void check_xielu(Backend& tested, Backend& reference, const RowCase& c, float scale) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> x = Rng(17).normals(c.rows * c.cols, scale);
+  x.front() = 0.0F;
+  for (const Xielu& p :
+       {Xielu{0.8F, 0.9F, 0.5F, -1e-6F}, {2.5F, 0.6F, 0.25F, -0.75F}, {0.3F, 1.7F, 1.0F, 0.5F}}) {
+    const auto run = [&](Backend& backend) {
+      const Tensor values(backend, x, c.rows, c.cols, DType::kF32, c.gap);
+      backend.xielu(values.view(), p);
+      return values.values();
+    };
+    const std::vector<float> actual = run(tested), expected = run(reference);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double value = x[i], power = std::expm1(std::min(value, static_cast<double>(p.eps)));
+      const double curve = value > 0 ? p.positive * value * value : p.negative * (std::abs(power) - value);
+      ASSERT_NEAR(actual[i], expected[i], 1e-37 + 6 * 0x1p-24 * (curve + p.beta * std::abs(value)))
+          << "xielu: element " << i << " of " << x[i] << ", eps " << p.eps;
+    }
+  }
+  const Tensor odd(tested, {nan, 1.0F, nan}, 1, 3);
+  tested.xielu(odd.view(), {1.0F, 1.0F, 0.5F, -1e-6F});
+  expect_close(odd.values(), {nan, 1.5F, nan}, 0, 0, "xielu");
 }
 
 inline std::vector<float> soft_capped(Backend& backend, const std::vector<float>& values, float scale,

@@ -105,16 +105,17 @@ inline std::string described(const ModelSpec& s) {
     lines.push_back(line);
     layers += fmt::format("layer {}{}", kinds.back(), line);
   }
-  std::string all = fields_of(
-      "model",
-      "family max_position_embeddings qk_norm_if_stored alibi_slopes mrope_axes "
-      "position_method dtype bos eos "
-      "bias_keys layers unread_layers head_bias q v gate up qkv_by_kv_head unit_head_rows "
-      "learned_positions",
-      s.family, s.max_position_embeddings, s.qk_norm_if_stored, s.alibi_slopes, s.mrope_axes,
-      s.position_method.name, name_of(s.dtype), s.bos_token_id, s.eos_token_ids,
-      replace_all(s.bias_keys, " ", ","), kinds, s.n_unread_layers, s.head_bias, s.names.q, s.names.v,
-      s.names.gate, s.names.up, s.names.qkv_by_kv_head, s.unit_head_rows, s.learned_positions);
+  std::string all =
+      fields_of("model",
+                "family max_position_embeddings qk_norm_if_stored alibi_slopes mrope_axes "
+                "position_method dtype bos eos "
+                "bias_keys layers unread_layers head_bias q v gate up qkv_by_kv_head unit_head_rows "
+                "learned_positions unit_norms norm_undoes_scale swapped_halves",
+                s.family, s.max_position_embeddings, s.qk_norm_if_stored, s.alibi_slopes, s.mrope_axes,
+                s.position_method.name, name_of(s.dtype), s.bos_token_id, s.eos_token_ids,
+                replace_all(s.bias_keys, " ", ","), kinds, s.n_unread_layers, s.head_bias, s.names.q,
+                s.names.v, s.names.gate, s.names.up, s.names.qkv_by_kv_head, s.unit_head_rows,
+                s.learned_positions, s.unit_norms, s.norm_undoes_scale, s.names.swapped_halves);
   each_field(s, [&](const auto&... fields) {
     all += fields_of("numbers",
                      "vocab_size hidden_size norm_eps layer_norm norm_bias embedding_norm norm_plus_one tied "

@@ -107,6 +107,20 @@ TEST_F(GgufKeys, ASecondNormMeansNoParallelBlocks) {
   EXPECT_FALSE(config(b).layers[0].parallel);
 }
 
+TEST_F(GgufKeys, XieluHasANumberPerLayerOrOneForAll) {
+  const auto of_layer_1 = [&](auto numbers) {
+    put("m.gguf", small_gguf("apertus").set("xielu.alpha_p", numbers).bytes());
+    const ModelFiles files = open_files(dir_ / "m.gguf");
+    float value = 0;
+    read_floats(files.tensors->get("model.layers.1.mlp.act_fn.alpha_p", {1}).rows(), 0,
+                {&value, DType::kF32, 1, 1});
+    return value;
+  };
+  EXPECT_EQ(of_layer_1(std::vector<float>{2.0F, -0.5F}), -0.5F);
+  EXPECT_EQ(of_layer_1(2.0F), 2.0F);
+  EXPECT_TRUE(names(error_of([&] { of_layer_1(std::vector<float>(3)); }), "xielu.alpha_p"));
+}
+
 // llama.cpp: 0 removes the ramp and the temperature, a negative weight means 1.
 TEST_F(GgufKeys, YarnWithoutItsRampIsLinear) {
   const auto scaling = [&](float weight) {

@@ -244,7 +244,7 @@ def dtype_of(config):
 
 
 def build(name, config, seed):
-    """tiny.build with the checkpoint's scales; Gemma's norms multiply by 1 + weight."""
+    """tiny.build with the checkpoint's scales; Gemma's and Nemotron's norms multiply by 1 + weight."""
     model = tiny.build(tiny.text_config(config, name != "minimind_plain"), seed)
     for tensor, parameter in model.named_parameters():
         for part, factor in SCALES.get(name, {}).items():
@@ -252,7 +252,7 @@ def build(name, config, seed):
                 parameter.mul_(factor)
         if name == "baichuan2" and "lm_head" in tensor:
             parameter.copy_(torch.nn.functional.normalize(parameter))
-        if "norm" in tensor and model.config.model_type.startswith("gemma"):
+        if tensor.endswith("norm.weight") and model.config.model_type.startswith(("gemma", "nemotron")):
             parameter.sub_(1.0)
         if "quantization_config" in config and tensor.endswith(("gate_up_proj", "down_proj")):
             parameter.copy_(tiny.text_weights(config, mxfp4({tensor: parameter}, config))[tensor])

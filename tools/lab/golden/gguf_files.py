@@ -26,7 +26,8 @@ CHECKPOINTS = {name: {} for name in ("llama_gqa", "llama_llama3", "llama_bias", 
                                      "glm4_moe_lite", "granite_moe", "granite_moe_shared", "ernie4_5_moe",
                                      "qwen3_vl_moe", "mistral4", "baichuan2", "youtu", "minicpm", "smollm3",
                                      "qwen", "glm4", "phi", "stablelm", "stablelm_parallel", "cohere",
-                                     "cohere2", "gpt2", "gpt_bigcode")}  # fmt: skip
+                                     "cohere2", "gpt2", "gpt_bigcode", "arcee", "nemotron", "jais2",
+                                     "apertus")}  # fmt: skip
 CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "starcoder2": {"sliding_window": None},
                 "orion": {"rope_theta": 1e4},
                 "gemma2": {"query_pre_attn_scalar": 16},

@@ -305,6 +305,9 @@ def build(config, seed):
     for name, correction in sorted(model.named_buffers()):
         if "e_score_correction_bias" in name:
             correction.copy_(0.1 * torch.randn(correction.shape, generator=generator))
+        elif name.endswith(("act_fn.beta", "act_fn.eps")):  # xIELU's; representable in bfloat16
+            noise = torch.randn(correction.shape, generator=generator).bfloat16()
+            correction.copy_(noise.abs() + 0.25 if name.endswith("beta") else -noise.abs() / 2)
     return as_published(model)
 
 
