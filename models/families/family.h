@@ -60,11 +60,15 @@ inline constexpr std::string_view kGraniteParts =
     "ffn_gate_inp block_sparse_moe.router.layer ffn_gate_exps block_sparse_moe.{}.gate "
     "ffn_up_exps block_sparse_moe.{}.up ffn_down_exps block_sparse_moe.{}.output_linear "
     "ffn_down_shexp shared_mlp.output_linear";
+inline constexpr std::string_view kHunyuanParts =
+    "attn_q_norm self_attn.query_layernorm attn_k_norm self_attn.key_layernorm ffn_gate_inp mlp.gate.wg "
+    "ffn_gate_shexp mlp.shared_mlp.gate_proj ffn_up_shexp mlp.shared_mlp.up_proj "
+    "ffn_down_shexp mlp.shared_mlp.down_proj";
 using AdaptConfig = void(nlohmann::json& config);
 AdaptConfig adapt_baichuan, adapt_mistral4, adapt_gemma, adapt_granite, adapt_granite_moe, adapt_mixtral,
-    adapt_qwen3_moe, adapt_qwen3_vl_moe, adapt_deepseek, adapt_gpt_oss, adapt_olmoe, adapt_ernie,
-    adapt_ernie_moe, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen, adapt_phi, adapt_starcoder2,
-    adapt_stablelm, adapt_cohere;
+    adapt_qwen2_moe, adapt_qwen3_moe, adapt_qwen3_vl_moe, adapt_deepseek, adapt_gpt_oss, adapt_olmoe,
+    adapt_ernie, adapt_ernie_moe, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen, adapt_phi,
+    adapt_starcoder2, adapt_stablelm, adapt_cohere, adapt_hunyuan_moe;
 
 // --- shared by families ------------------------------------------------------------------------------------
 

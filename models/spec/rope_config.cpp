@@ -47,6 +47,7 @@ RopeType parse_type(const JsonFields& object, const RopeDefaults& defaults) {
     }
     // Phi-3's first files name longrope "su", and earlier "yarn" (configuration_phi3.py).
     if (*name == "su" || (*name == "yarn" && object.has("short_factor"))) return RopeType::kLongRope;
+    if (*name == "dynamic" && defaults.alpha_is_key && object.has("alpha")) return RopeType::kNtk;
     if (const auto type = find_rope_type(*name)) return *type;
     object.fail(key, "expected one of " + known_rope_types());
   }
@@ -62,7 +63,8 @@ RopeType parse_type(const JsonFields& object, const RopeDefaults& defaults) {
 double parse_factor(const JsonFields& object, const RopeDefaults& defaults, const RopeScaling& rope) {
   const bool shrinks = rope.type == RopeType::kYarn || rope.type == RopeType::kLongRope;
   const double least = shrinks ? kMinFactor : 1.0;
-  if (const auto factor = object.number("factor", least, kMaxFactor)) {
+  const bool alpha = defaults.alpha_is_key && rope.type == RopeType::kNtk && object.has("alpha");
+  if (const auto factor = object.number(alpha ? "alpha" : "factor", least, kMaxFactor)) {
     if (*factor < 1.0) warn(object, defaults, "factor", "a factor below 1 compresses positions");
     return *factor;
   }

@@ -86,7 +86,8 @@ inline std::string described(const LayerSpec& layer) {
         fields_of("",
                   "n_heads n_kv_heads head_dim qkv_bias o_bias qk_norm rope scale clip softcap window sinks "
                   "q_rank kv_rank rope_dim nope_dim v_dim latent_eps intermediate_size activation gated "
-                  "mlp_bias experts expert_size choice_bias expert_bias chosen sigmoid groups kept_groups "
+                  "mlp_bias experts expert_size choice_bias expert_bias shared_router chosen sigmoid groups "
+                  "kept_groups "
                   "normalise router_scale norm_before norm_after parallel residual_multiplier",
                   fields...);
   });

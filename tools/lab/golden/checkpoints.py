@@ -188,6 +188,7 @@ MINICPM = {"model.norm": 40.0, "embed": 0.1, "o_proj": 3.0, "down_proj": 3.0}
 STARCODER2 = {"embed": 0.3, "model.norm": 3.5, "c_proj.weight": 1.5}
 COHERE = {"model.norm": 50.0, "embed": 0.3, "o_proj": 1.5, "down_proj": 1.5}
 ROUTERS = {"gate.weight": 2.0}
+HUNYUAN = {"query_layernorm": 1.5, "key_layernorm": 1.5}
 GPT_OSS = {"router.weight": 2.0, "sinks": 3.0, "gate_up_proj": 4.0, "down_proj": 0.15}  # some gates and ups are clamped
 
 # Additions to a checkpoint's row of families.def: scales of random tensors whose names contain the key, and functions that
@@ -198,6 +199,7 @@ SCALES = {
     "qwen3_moe": ROUTERS, "qwen3_moe_step": ROUTERS | {"experts.down": 2.0}, "deepseek_v2": ROUTERS,
     "granite_moe": GRANITE_MOE, "granite_moe_shared": GRANITE_MOE, "ernie4_5_moe": ROUTERS | {"e_score": 0.25},
     "qwen3_vl_moe": ROUTERS, "mistral4": ROUTERS | {"experts.down": 0.5}, "baichuan2": {"model.norm": 3.0},
+    "qwen2_moe": ROUTERS | {"experts.down": 2.0}, "hunyuan": HUNYUAN, "hunyuan_moe": HUNYUAN | {"gate.wg": 2.0},
     "granite4": GRANITE4, "minicpm": MINICPM, "olmoe": ROUTERS, "exaone4": SMOLLM3,
     "starcoder2": STARCODER2, "cohere": COHERE, "cohere2": COHERE | {"model.norm": 14.0},
     "deepseek": ROUTERS | {"shared_expert_gate": 0.0}, "kimi_k2": ROUTERS | {"experts.down": 0.5},
