@@ -16,7 +16,7 @@ class NormAfterRope {
 
  private:
   Buffer memory_;
-  Matrix factors_;  // ones, then a row for each layer; empty in other models
+  Matrix factors_;  // ones, then a row per layer
 };
 
 }  // namespace lariat

@@ -17,7 +17,7 @@ namespace lariat {
 //   feed_forward  output of the feed-forward, before its norm        [hidden]
 //   output        the residual after the layer                       [hidden]
 // Latent attention: q, k and v are cached rows (LatentSpec), and long steps stay absorbed. Norms after RoPE:
-// q and k are without their weights. A backend with Epilogue::add_to adds products separately while tracing:
+// q and k lack their weights. A backend with Epilogue::add_to adds products separately while tracing:
 // f32 sums may round differently.
 using TraceFn = std::function<void(const std::string& name, int64_t cols, std::span<const float> rows)>;
 

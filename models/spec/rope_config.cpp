@@ -1,5 +1,7 @@
 #include "models/spec/rope_config.h"
 
+#include <cmath>
+
 #include "kernels/counted.h"
 #include "models/io/json_fields.h"
 #include "models/spec/gate.h"
@@ -47,7 +49,6 @@ RopeType parse_type(const JsonFields& object, const RopeDefaults& defaults) {
     }
     // Phi-3's first files name longrope "su", and earlier "yarn" (configuration_phi3.py).
     if (*name == "su" || (*name == "yarn" && object.has("short_factor"))) return RopeType::kLongRope;
-    if (*name == "dynamic" && defaults.alpha_is_key && object.has("alpha")) return RopeType::kNtk;
     if (const auto type = find_rope_type(*name)) return *type;
     object.fail(key, "expected one of " + known_rope_types());
   }
@@ -63,8 +64,7 @@ RopeType parse_type(const JsonFields& object, const RopeDefaults& defaults) {
 double parse_factor(const JsonFields& object, const RopeDefaults& defaults, const RopeScaling& rope) {
   const bool shrinks = rope.type == RopeType::kYarn || rope.type == RopeType::kLongRope;
   const double least = shrinks ? kMinFactor : 1.0;
-  const bool alpha = defaults.alpha_is_key && rope.type == RopeType::kNtk && object.has("alpha");
-  if (const auto factor = object.number(alpha ? "alpha" : "factor", least, kMaxFactor)) {
+  if (const auto factor = object.number("factor", least, kMaxFactor)) {
     if (*factor < 1.0) warn(object, defaults, "factor", "a factor below 1 compresses positions");
     return *factor;
   }
@@ -181,6 +181,8 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeDefaults& def
   if (const auto rope = parse_per_layer(object, defaults)) return *rope;
   RopeScaling rope;
   rope.type = parse_type(object, defaults);
+  const bool alpha = rope.type == RopeType::kDynamic && defaults.alpha_is_key && object.has("alpha");
+  if (alpha) rope.type = RopeType::kDefault;
   rope.head_dim = defaults.head_dim;
   rope.max_position_embeddings = defaults.max_position_embeddings;
   rope.theta = read_theta(object, defaults.theta);
@@ -188,6 +190,8 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeDefaults& def
   rope.partial_rotary_factor =
       object.number("partial_rotary_factor", 0.0, 1.0).value_or(defaults.partial_rotary_factor);
   set_rotary_dim(rope);
+  const auto d = static_cast<double>(rope.rotary_dim);
+  if (alpha) rope.theta *= std::pow(*object.number("alpha", 1.0, kMaxFactor), d / (d - 2.0));
   rope.original_ctx = parse_original_ctx(object, defaults, rope.type);
   if (rope.type != RopeType::kDefault) rope.factor = parse_factor(object, defaults, rope);
   if (is_yarn(rope.type)) parse_yarn(object, rope);
