@@ -75,6 +75,7 @@ struct AttentionParams {
   Matrix slopes{};
   // Attention sinks (gpt-oss): an extra softmax score per head. Layout of slopes.
   Matrix sinks{};
+  Matrix q_weight{};  // f32, one row of head_dim: factors of every rotated query; empty: 1
   // Receives each head's largest score, then each head's sum of exp(score - largest): f32 [tokens, 2 *
   // n_heads]. Without a visible key the sum and out are 0. Host memory only. Empty: not wanted.
   Matrix state{};
@@ -121,6 +122,7 @@ struct Router {
 struct Routing {
   int32_t* experts = nullptr;  // [tokens][n_chosen], each in [0, n_experts)
   Matrix weights;              // f32 [tokens, n_chosen]
+  Matrix shared_logits{};      // f32 [tokens, 1], of the shared expert; empty: its weight is 1
 };
 
 // Token id for embed: the token that the last draw chose for row `row`.
@@ -228,7 +230,8 @@ class Backend {
   // Causal attention over the sequences' caches, which hold the step's tokens. For the token at position p of
   // its sequence, head h reads KV head h / (n_heads / n_kv_heads). For the keys j of up to kMaxRanges
   // disjoint ranges:
-  //   q' = rope(q[row][h]) * rope.whole_q_scale[row], rotated dimensions also * rope.q_scale[row], per range
+  //   q' = rope(q[row][h]) * rope.whole_q_scale[row] * params.q_weight, rotated dimensions also *
+  //        rope.q_scale[row], per range
   //   s_j = cap(params.scale * q' . K[j]) + params.slopes[h] * (j - p)
   //   out[row][h] = softmax_j(s_j) V[j]   over all ranges; the score params.sinks[h] has no value
   // Keys on null pages (of other processes) are invisible. One pass with a running maximum (online softmax,
@@ -261,7 +264,8 @@ class Backend {
   virtual void grouped_linear(const Matrix& x, const Weight& weight, const Routing& routing,
                               const Matrix& out) = 0;
 
-  // out[t] = (add ? out[t] : 0) + sum_j routing.weights[t][j] x[t n + j], in the order of j.
+  // out[t] = (add ? w out[t] : 0) + sum_j routing.weights[t][j] x[t n + j], in the order of j; w =
+  // sigmoid(routing.shared_logits[t]).
   virtual void combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) = 0;
 
   // Draws one token per logits row t with how[t] (temperature T) and a uniform u = uniforms[t] in [0, 1).

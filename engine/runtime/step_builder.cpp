@@ -40,7 +40,7 @@ std::span<const float> StepBuilder::query_scales(const Sequence& sequence, int64
 // transformers scales cos and sin of q and k by the attention factor. Keys here are pure rotations, so q
 // carries the squared factor.
 SequenceRope StepBuilder::with_scales(const RopeFrequencies& of, std::span<const float> query_scales) const {
-  const double factor = spec_.norm_undoes_scale ? 1.0 : of.attention_factor;
+  const double factor = spec_.norms_after_rope() ? 1.0 : of.attention_factor;
   SequenceRope rope{of.inv_freq, static_cast<float>(factor * factor)};
   rope.whole_q_scale = query_scales;
   return rope;

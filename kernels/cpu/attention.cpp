@@ -25,9 +25,10 @@ void Scale(float* x, size_t n, float factor) {
   }
 }
 
-// Rotates and scales one query head, zero-padded to `padded`.
-void PrepareQuery(const float* q, const RopeTable& rope, int64_t row, float scale, size_t head_dim,
-                  size_t padded, float* out) {
+// Rotates, scales and weighs one query head, zero-padded to `padded`.
+void PrepareQuery(const float* q, const RopeTable& rope, int64_t row, float scale, const Matrix& weight,
+                  size_t head_dim, size_t padded, float* out) {
+  const F32 d;
   const auto rotary = static_cast<size_t>(rope.rotary_dim);
   if (rope.whole_q_scale) scale *= *rope.whole_q_scale.f32(row);
   CacheStore<float> store;
@@ -35,6 +36,10 @@ void PrepareQuery(const float* q, const RopeTable& rope, int64_t row, float scal
   Scale(out, rotary, scale * *rope.q_scale.f32(row));
   StoreRow(q + rotary, head_dim - rotary, out + rotary, store);
   Scale(out + rotary, head_dim - rotary, scale);
+  for (size_t i = 0; weight && i < head_dim; i += hn::Lanes(d)) {
+    const size_t count = head_dim - i;
+    StoreUpTo(hn::Mul(LoadUpTo(out + i, count), LoadUpTo(weight.f32() + i, count)), out + i, count);
+  }
   for (size_t i = head_dim; i < padded; ++i) out[i] = 0.0F;
 }
 
@@ -149,7 +154,7 @@ bool enter_range(const Call& call, const KeyRange& range, Share& share) {
   for (int64_t row = 0; row < task.rows; ++row) {
     const int64_t token = share.first_row + row / call.group;
     HWY_DYNAMIC_DISPATCH(PrepareQuery)
-    (call.q.f32(token) + head_of(call, share, row) * head_dim, range.rope, token, scale,
+    (call.q.f32(token) + head_of(call, share, row) * head_dim, range.rope, token, scale, call.params.q_weight,
      static_cast<size_t>(head_dim), static_cast<size_t>(call.stride), task.q + row * call.stride);
   }
   return true;

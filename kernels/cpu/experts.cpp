@@ -24,11 +24,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace lariat::HWY_NAMESPACE {
 
-// out = (add ? out : 0) + sum_j weights[j] x[j].
-void CombineRows(const Matrix& x, const float* HWY_RESTRICT weights, bool add, float* HWY_RESTRICT out) {
+// out = (add ? shared out : 0) + sum_j weights[j] x[j].
+void CombineRows(const Matrix& x, const float* HWY_RESTRICT weights, bool add, float shared,
+                 float* HWY_RESTRICT out) {
   const F32 d;
   ForVectors(static_cast<size_t>(x.cols), [&](size_t i, size_t count) LARIAT_INLINE_BODY {
-    VF32 sum = add ? LoadUpTo(out + i, count) : hn::Zero(d);
+    VF32 sum = add ? hn::Mul(hn::Set(d, shared), LoadUpTo(out + i, count)) : hn::Zero(d);
     for (int64_t j = 0; j < x.rows; ++j) {
       sum = hn::MulAdd(hn::Set(d, weights[j]), LoadUpTo(x.f32(j) + i, count), sum);
     }
@@ -299,7 +300,10 @@ void CpuBackend::combine_experts(const Matrix& x, const Routing& routing, bool a
   const int64_t n = routing.weights.cols;
   for_ranges(threads_, out.rows, row_grain(n * out.cols), [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
-      HWY_DYNAMIC_DISPATCH(CombineRows)(x.row_range(t * n, n), routing.weights.f32(t), add, out.f32(t));
+      const Matrix& logits = routing.shared_logits;
+      const float shared = logits ? 1.0F / (1.0F + std::exp(-*logits.f32(t))) : 1.0F;
+      HWY_DYNAMIC_DISPATCH(CombineRows)
+      (x.row_range(t * n, n), routing.weights.f32(t), add, shared, out.f32(t));
     }
   });
 }

@@ -63,6 +63,7 @@ Attention describe(const Matrix& q, std::span<const KeyRange> ranges, const KvLa
   a.softcap_slope = params.softcap > 0.0F ? 2.0F / params.softcap : 0.0F;
   a.slopes = typed<float>(params.slopes);
   a.sinks = typed<float>(params.sinks);
+  a.q_weight = typed<float>(params.q_weight);
   a.step = step;
   a.v_offset = static_cast<int64_t>(layer.v_offset);
   a.k_dtype = layer.k_dtype;

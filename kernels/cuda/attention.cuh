@@ -38,9 +38,10 @@ struct Attention {
   int64_t n_rows;
   float* partial;
   float2* state;
-  unsigned* finished;   // [grid.x]: finished blocks of a tile; null: merge_kernel merges
-  const float* slopes;  // ALiBi: one per head, in units of e; or null
-  const float* sinks;   // likewise
+  unsigned* finished;     // [grid.x]: finished blocks of a tile; null: merge_kernel merges
+  const float* slopes;    // ALiBi: one per head, in units of e; or null
+  const float* sinks;     // likewise
+  const float* q_weight;  // [head_dim], or null
   int n_heads, n_kv_heads, head_dim, rotary_dim;
   int splits, shares;            // of all ranges, and of one range
   int value_dim;                 // used numbers of each value
@@ -50,6 +51,7 @@ struct Attention {
   bool interleaved;
 
   __host__ __device__ int group() const { return n_heads / n_kv_heads; }
+  __device__ float weight(int d) const { return q_weight == nullptr ? 1.0F : q_weight[d]; }
 };
 
 // A block's share of the keys of a range.
@@ -104,7 +106,7 @@ __device__ __forceinline__ float2 rotated_pair(const Attention& a, const Attenti
   const float scale = a.scale * range.whole(row) * range.q_scale[row * range.q_scale_stride];
   const float c = range.cos[row * range.cos_stride + pair] * scale;
   const float s = range.sin[row * range.sin_stride + pair] * scale;
-  return {q[d.x] * c - q[d.y] * s, q[d.x] * s + q[d.y] * c};
+  return {(q[d.x] * c - q[d.y] * s) * a.weight(d.x), (q[d.x] * s + q[d.y] * c) * a.weight(d.y)};
 }
 
 __device__ __forceinline__ int64_t state_index(const Attention& a, int split, int64_t row, int head) {

@@ -27,7 +27,7 @@ __device__ void load_plain_query(const Attention& a, const AttentionRange& range
     query[d.y] = value.y;
   }
   for (int d = a.rotary_dim + static_cast<int>(threadIdx.x); d < a.head_dim; d += kWarps * kWarpSize) {
-    query[d] = q[d] * (a.scale * range.whole(row));
+    query[d] = q[d] * (a.scale * range.whole(row)) * a.weight(d);
   }
 }
 

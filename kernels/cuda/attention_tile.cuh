@@ -133,8 +133,9 @@ __device__ __forceinline__ void load_query(const Attention& a, const PackedRows&
         if (pair >= Tile::kD / 2) continue;
         const int2 d = pair < rotated ? pair_dims(a, pair) : int2{2 * pair, 2 * pair + 1};
         const float2 v = x[b][j], c = turn[b][j];
-        store_query<Tile>(query, first + b * kWarps, d.x, v.x * c.x - v.y * c.y);
-        store_query<Tile>(query, first + b * kWarps, d.y, v.x * c.y + v.y * c.x);
+        const float2 w = pair < pairs ? float2{a.weight(d.x), a.weight(d.y)} : float2{1.0F, 1.0F};
+        store_query<Tile>(query, first + b * kWarps, d.x, (v.x * c.x - v.y * c.y) * w.x);
+        store_query<Tile>(query, first + b * kWarps, d.y, (v.x * c.y + v.y * c.x) * w.y);
       }
     }
   }

@@ -228,8 +228,9 @@ constexpr unsigned kCombineThreads = 256;
 struct Combine {
   const float* x;
   const float* weights;
+  const float* shared_logits;  // or null
   float* out;
-  int64_t x_stride, weights_stride, out_stride, cols;
+  int64_t x_stride, weights_stride, shared_logits_stride, out_stride, cols;
   int n_chosen;
   bool add;
 };
@@ -242,6 +243,7 @@ __global__ void combine_experts_kernel(const __grid_constant__ Combine c) {
   const float* x = c.x + int64_t{blockIdx.x} * c.n_chosen * c.x_stride + i;
   float* out = c.out + blockIdx.x * c.out_stride + i;
   float sum = c.add ? *out : 0.0F;
+  if (c.shared_logits != nullptr) sum /= 1.0F + expf(-c.shared_logits[blockIdx.x * c.shared_logits_stride]);
   for (int j = 0; j < c.n_chosen; ++j)
     sum += c.weights[blockIdx.x * c.weights_stride + j] * x[j * c.x_stride];
   *out = sum;
@@ -337,6 +339,8 @@ void CudaBackend::combine_experts(const Matrix& x, const Routing& routing, bool 
   Combine c = zeroed<Combine>();
   c.x = typed<float>(x);
   c.weights = typed<float>(routing.weights);
+  c.shared_logits = typed<float>(routing.shared_logits);
+  c.shared_logits_stride = routing.shared_logits.stride;
   c.out = typed<float>(out);
   c.x_stride = x.stride;
   c.weights_stride = routing.weights.stride;

@@ -9,7 +9,7 @@ namespace lariat {
 namespace {
 
 std::vector<double> rotated_query(const Matrix& q, int64_t token, int64_t head, int64_t head_dim,
-                                  const RopeTable& rope) {
+                                  const RopeTable& rope, const Matrix& weight) {
   std::vector<double> query(static_cast<size_t>(head_dim));
   for (int64_t d = 0; d < head_dim; ++d) {
     query[static_cast<size_t>(d)] = reference::get(q, token, head * head_dim + d);
@@ -21,7 +21,8 @@ std::vector<double> rotated_query(const Matrix& q, int64_t token, int64_t head, 
                            scale * reference::get(rope.sin, token, pair));
   }
   const double whole = rope.whole_q_scale ? reference::get(rope.whole_q_scale, token, 0) : 1.0;
-  for (double& value : query) value *= whole;
+  for (int64_t d = 0; d < head_dim; ++d)
+    query[static_cast<size_t>(d)] *= whole * (weight ? reference::get(weight, 0, d) : 1.0);
   return query;
 }
 
@@ -48,7 +49,7 @@ Softmax attend(const Matrix& q, int64_t row, const StepSequence& sequence, int64
   std::vector<double> weights;
   std::vector<int64_t> seen;
   for (const KeyRange& range : ranges) {
-    const std::vector<double> query = rotated_query(q, row, head, head_dim, range.rope);
+    const std::vector<double> query = rotated_query(q, row, head, head_dim, range.rope, params.q_weight);
     for (int64_t j = range.begin.at(position); j < range.end.at(position); ++j) {
       if (sequence.pages[j / kKvPage] == nullptr) continue;
       const KvLayer& read = range.second ? second : layer;

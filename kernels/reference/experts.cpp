@@ -81,8 +81,10 @@ void ReferenceBackend::route(const Matrix& logits, const Router& router, const R
 void ReferenceBackend::combine_experts(const Matrix& x, const Routing& routing, bool add, const Matrix& out) {
   const int64_t n = routing.weights.cols;
   for (int64_t t = 0; t < out.rows; ++t) {
+    const Matrix& logits = routing.shared_logits;
+    const double shared = logits ? 1.0 / (1.0 + std::exp(-reference::get(logits, t, 0))) : 1.0;
     for (int64_t i = 0; i < out.cols; ++i) {
-      double sum = add ? reference::get(out, t, i) : 0.0;
+      double sum = add ? shared * reference::get(out, t, i) : 0.0;
       for (int64_t j = 0; j < n; ++j) {
         sum += reference::get(routing.weights, t, j) * reference::get(x, t * n + j, i);
       }

@@ -64,11 +64,16 @@ inline constexpr std::string_view kGpt2Parts =
     "token_embd transformer.wte position_embd transformer.wpe output_norm transformer.ln_f blk transformer.h "
     "attn_norm ln_1 attn_qkv attn.c_attn attn_output attn.c_proj ffn_norm ln_2 ffn_up mlp.c_fc "
     "ffn_down mlp.c_proj";
+inline constexpr std::string_view kHunyuanParts =
+    "attn_q_norm self_attn.query_layernorm attn_k_norm self_attn.key_layernorm ffn_gate_inp mlp.gate.wg "
+    "ffn_gate_shexp mlp.shared_mlp.gate_proj ffn_up_shexp mlp.shared_mlp.up_proj "
+    "ffn_down_shexp mlp.shared_mlp.down_proj";
 using AdaptConfig = void(nlohmann::json& config);
 AdaptConfig adapt_baichuan, adapt_mistral4, adapt_gemma, adapt_granite, adapt_granite_moe, adapt_mixtral,
-    adapt_qwen3_moe, adapt_qwen3_vl_moe, adapt_deepseek, adapt_gpt_oss, adapt_olmoe, adapt_ernie,
-    adapt_ernie_moe, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen, adapt_phi, adapt_starcoder2,
-    adapt_stablelm, adapt_cohere, adapt_gpt2, adapt_orion, adapt_nemotron, adapt_apertus;
+    adapt_qwen2_moe, adapt_qwen3_moe, adapt_qwen3_vl_moe, adapt_deepseek, adapt_gpt_oss, adapt_olmoe,
+    adapt_ernie, adapt_ernie_moe, adapt_exaone, adapt_youtu, adapt_minicpm, adapt_qwen, adapt_phi,
+    adapt_starcoder2, adapt_stablelm, adapt_cohere, adapt_gpt2, adapt_orion, adapt_nemotron, adapt_apertus,
+    adapt_hunyuan_moe;
 
 // --- shared by families ------------------------------------------------------------------------------------
 

@@ -3,8 +3,7 @@
 namespace lariat {
 
 // nanochat (transformers 5.24, models/nanochat): norms without weights, also after the embedding, squared
-// ReLU, capped logits. RoPE rotates backwards, which equals plain RoPE with swapped halves of q and k. Norms
-// of q and k follow RoPE; without weights they commute with a rotation.
+// ReLU, capped logits. RoPE rotates backwards, which equals plain RoPE with swapped halves of q and k.
 ModelSpec read_nanochat(const JsonFields& config) {
   Defaults defaults;
   defaults.vocab_size = 50304;
@@ -21,9 +20,9 @@ ModelSpec read_nanochat(const JsonFields& config) {
   const double missing = config.present("final_logit_softcapping") ? 0.0 : 15.0;  // null: none
   const double cap = config.number("final_logit_softcapping", 1e-3, 1e6).value_or(missing);
   spec.logits_softcap = static_cast<float>(cap);
-  spec.unit_norms = spec.embedding_norm = spec.norm_undoes_scale = true;
+  spec.unit_norms = spec.embedding_norm = true;
   for (LayerSpec& layer : spec.layers) {
-    layer.attention.qk_norm = QkNorm::kPerHead;
+    layer.attention.qk_norm = QkNorm::kAfterRope;
     layer.feed_forward.gated = false;
   }
   spec.names.swapped_halves = true;

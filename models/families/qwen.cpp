@@ -171,6 +171,38 @@ ModelSpec read_qwen3_moe(const JsonFields& config) {
 
 void adapt_qwen3_moe(nlohmann::json& config) { config["norm_topk_prob"] = true; }
 
+// models/qwen2_moe: a router weighs the shared expert.
+ModelSpec read_qwen2_moe(const JsonFields& config) {
+  Defaults defaults = qwen_defaults();
+  defaults.hidden_size = 2048;
+  defaults.intermediate_size = 5632;
+  defaults.n_layers = 24;
+  defaults.n_heads = defaults.n_kv_heads = 16;
+  ModelSpec spec = read_with_biases(config, defaults);
+  // transformers 5.24 would slide in every other layer.
+  if (config.boolean("use_sliding_window").value_or(false) && !config.has("layer_types"))
+    config.fail("use_sliding_window", "programs disagree which layers slide; add layer_types");
+  read_experts(config, {.n = 60, .intermediate_size = 1408, .router = {.n_chosen = 4}}, spec);
+  const int64_t shared =
+      config.integer("shared_expert_intermediate_size", 1, kMaxIntermediate).value_or(5632);
+  const bool bias = config.boolean("qkv_bias").value_or(true);
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.qkv_bias = bias;
+    if (layer.feed_forward.experts.n == 0) continue;
+    layer.feed_forward.experts.shared_router = true;
+    layer.feed_forward.intermediate_size = shared;
+  }
+  spec.names.shared_gate = "mlp.shared_expert.gate_proj";
+  spec.names.shared_up = "mlp.shared_expert.up_proj";
+  spec.names.shared_down = "mlp.shared_expert.down_proj";
+  return spec;
+}
+
+void adapt_qwen2_moe(nlohmann::json& config) {
+  config["shared_expert_intermediate_size"] = config["shared_intermediate_size"];
+  config.erase("shared_intermediate_size");
+}
+
 ModelSpec read_qwen3_vl(const JsonFields& config) {
   Defaults defaults = qwen_defaults();
   defaults.head_dim = 128;

@@ -265,8 +265,9 @@ class Config {
     json_["num_local_experts"] = size("expert_count");
     json_["num_experts_per_tok"] = size("expert_used_count");
     json_["moe_intermediate_size"] = size("expert_feed_forward_length", json_["intermediate_size"]);
-    if (family_.gguf.when == "expert_shared_feed_forward_length")
-      json_["shared_intermediate_size"] = size(family_.gguf.when);
+    constexpr std::string_view kShared = "expert_shared_feed_forward_length";
+    if (family_.gguf.when == kShared || has_tensor("blk.0.ffn_gate_inp_shexp.weight"))
+      json_["shared_intermediate_size"] = size(kShared, json_["intermediate_size"]);
     if (const auto gating = file_.integer(key("expert_gating_func")).value_or(0))
       json_["scoring_func"] = gating == 1 ? "softmax" : gating == 2 ? "sigmoid" : std::to_string(gating);
   }

@@ -30,7 +30,7 @@ constexpr std::string_view kLayer =
     "attn_q_a_norm self_attn.q_a_layernorm attn_q_b self_attn.q_b_proj "
     "attn_kv_a_mqa self_attn.kv_a_proj_with_mqa attn_kv_a_norm self_attn.kv_a_layernorm "
     "attn_kv_b self_attn.kv_b_proj attn_k_b self_attn.k_b_proj attn_v_b self_attn.v_b_proj "
-    "exp_probs_b mlp.gate.e_score_correction_bias";
+    "exp_probs_b mlp.gate.e_score_correction_bias ffn_gate_inp_shexp mlp.shared_expert_gate";
 
 bool is_digits(std::string_view text) {
   return !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -173,6 +173,7 @@ class Renamer {
     StoredTensor own = tensor;
     // A tensor per head becomes one matrix.
     if (own.shape.size() == 3) own.shape = {own.shape[0] * own.shape[1], own.shape[2]};
+    if (parts[2] == "ffn_gate_inp_shexp" && own.shape.size() == 1) own.shape = {1, own.shape[0]};
     add_projection(std::move(own), parts[2], layer + std::string(hf) + suffix);
   }
 

@@ -80,7 +80,8 @@ struct LayerReader {
     epilogue.k_bias = bias(names.k, kv_size, attention.qkv_bias, qkv_part(1), cached(kv));
     epilogue.v_bias = bias(names.v, kv_size, attention.qkv_bias, qkv_part(2), cached(kv));
     to.o.blocks[0].bias = bias(names.o, hidden, attention.o_bias && adds_bias());
-    const bool heads = attention.qk_norm == QkNorm::kPerHead, all = attention.qk_norm == QkNorm::kAllHeads;
+    const bool all = attention.qk_norm == QkNorm::kAllHeads;
+    const bool heads = !all && attention.qk_norm != QkNorm::kNone;
     epilogue.q_norm = norm(names.q_norm, attention.head_dim, heads).weight;
     epilogue.k_norm = norm(names.k_norm, attention.head_dim, heads).weight;
     epilogue.norm_eps = spec.norm_eps;
@@ -198,7 +199,9 @@ struct LayerReader {
       weight.biases = source.vector(biases);
       return weight;
     };
-    to.router = weight({{prefix + names.router + ".weight", experts.n, hidden, Role::kRouter, {}}});
+    const Parameter router{prefix + names.router + ".weight", experts.n, hidden, Role::kRouter, {}};
+    const Parameter shared{prefix + names.shared_router + ".weight", 1, hidden, Role::kRouter, {}};
+    to.router = experts.shared_router ? weight({router, shared}) : weight({router});
     to.router.blocks[0].bias = bias(names.router, experts.n, experts.bias);
     if (experts.choice_bias) {
       const StoredTensor* bias = layout.find(prefix + names.choice_bias);

@@ -25,7 +25,7 @@ struct LatentWeights {
 
 // One block per expert: [intermediate, hidden] x2 and [hidden, intermediate].
 struct ExpertWeights {
-  Weight router;          // [experts, hidden]
+  Weight router;          // [experts, hidden], and [1, hidden] of the shared expert if weighed
   Matrix choice_bias;     // [experts]
   Weight gate, up, down;  // one row of biases per expert
 };

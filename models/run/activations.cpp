@@ -65,7 +65,7 @@ ActivationMemory::ActivationMemory(const ModelSpec& spec, std::span<const RopeSc
     const ExpertsSpec& experts = layer.feed_forward.experts;
     widths_.block =
         std::max({widths_.block, qkv_size(attention) + q_size(attention), inner_size(layer.feed_forward)});
-    widths_.experts = std::max(widths_.experts, experts.n);
+    widths_.experts = std::max(widths_.experts, experts.n_logits());
     if (experts.n > 0) widths_.chosen = std::max(widths_.chosen, experts.router.n_chosen);
     widths_.parallel |= layer.parallel;
     const LatentSpec& latent = attention.latent;

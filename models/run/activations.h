@@ -25,8 +25,8 @@ struct Activations {
   // values.
   Matrix block;
 
-  // Experts, sized for the largest layer: router logits [n], chosen experts' ids and weights [n_chosen],
-  // outputs [tokens * n_chosen, hidden].
+  // Experts, sized for the largest layer: router logits [n], then the shared expert's if any, chosen experts'
+  // ids and weights [n_chosen], outputs [tokens * n_chosen, hidden].
   Matrix router_logits, expert_ids, expert_weights, expert_outputs;
 
   // Latent attention, widest layer: latent queries [q_rank], part of queries or values [n_heads * size].
@@ -36,8 +36,10 @@ struct Activations {
   int64_t n_tokens() const { return residual.rows; }
   // Table of AttentionSpec::rope; -1: a table without pairs.
   RopeTable rope(int index) const;
-  Routing routing(int64_t n_chosen) const {
-    return {static_cast<int32_t*>(expert_ids.data), f32(expert_weights, n_tokens(), n_chosen)};
+  Routing routing(const ExpertsSpec& of) const {
+    const Matrix logits = f32(router_logits, n_tokens(), of.n_logits());
+    return {static_cast<int32_t*>(expert_ids.data), f32(expert_weights, n_tokens(), of.router.n_chosen),
+            of.shared_router ? logits.column_range(of.n, 1) : Matrix()};
   }
 };
 

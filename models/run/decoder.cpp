@@ -44,11 +44,11 @@ void experts(const Layer& layer, const Matrix& in, const Routing& routing, const
   const Activations& a = pass.activations;
   const FeedForwardSpec& spec = layer.spec.feed_forward;
   const ExpertWeights& weights = layer.weights.experts;
-  const Matrix logits = f32(a.router_logits, in.rows, spec.experts.n);
+  const Matrix logits = f32(a.router_logits, in.rows, spec.experts.n_logits());
   Router router = spec.experts.router;
   router.choice_bias = weights.choice_bias;
   backend.linear(in, weights.router, {}, logits);
-  backend.route(logits, router, routing);
+  backend.route(logits.column_range(0, spec.experts.n), router, routing);
   const int64_t rows = in.rows * router.n_chosen, cols = spec.experts.intermediate_size;
   const Matrix gate = f32(a.block, rows, cols), up(gate.f32(rows), DType::kF32, rows, cols);
   backend.grouped_linear(in, weights.gate, routing, gate);
@@ -76,7 +76,7 @@ Matrix feed_forward(const Layer& layer, const Matrix& in, const Pass& pass) {
   const FeedForwardSpec& spec = layer.spec.feed_forward;
   if (spec.experts.n == 0) return inner_values(layer, in, pass);
   const Activations& a = pass.activations;
-  const Routing routing = a.routing(spec.experts.router.n_chosen);
+  const Routing routing = a.routing(spec.experts);
   experts(layer, in, routing, pass);
   const bool shared = spec.intermediate_size > 0;
   if (shared) pass.backend.linear(inner_values(layer, in, pass), layer.weights.down, {}, a.normed);
@@ -95,6 +95,7 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
       backend_(backend),
       activations_(spec, ropes, backend, std::clamp(chunk, backend.traits().steady_tokens, kMostTokensAhead)),
       groups_(spec),
+      norm_after_rope_(spec, weights, backend),
       split_(split),
       ranks_(ranks) {
   Matrix slopes;
@@ -106,14 +107,15 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, std::span<const 
   if (split.by_sequence) cache_.emplace(backend, split_, *ranks);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const AttentionSpec& attention = spec.layers[i].attention;
-    layers_.push_back({spec.layers[i],
-                       weights.layers[i],
-                       geometry.layers[i],
-                       {split.by_sequence ? heads_of(split.layers[i].heads) : attention.n_heads,
-                        attention.scale, attention.softcap, slopes, weights.layers[i].sinks},
-                       "layers." + std::to_string(i) + ".",
-                       i,
-                       xielu_of(weights.layers[i].xielu, backend)});
+    layers_.push_back(
+        {spec.layers[i],
+         weights.layers[i],
+         geometry.layers[i],
+         {split.by_sequence ? heads_of(split.layers[i].heads) : attention.n_heads, attention.scale,
+          attention.softcap, slopes, weights.layers[i].sinks, norm_after_rope_.q_weight(i)},
+         "layers." + std::to_string(i) + ".",
+         i,
+         xielu_of(weights.layers[i].xielu, backend)});
     if (attention.latent && !latent_) latent_.emplace(backend, latent_workspace);
   }
 }
@@ -172,6 +174,7 @@ Matrix Decoder::attention(const Layer& layer, const Matrix& in, const Pass& pass
   if (weights.q_norm) pass.norm_all_heads(layer, block.q, weights.q_norm, &LayerSplit::heads);
   if (weights.k_norm) pass.norm_all_heads(layer, block.k, weights.k_norm, &LayerSplit::kv_heads);
   QkvEpilogue epilogue = weights.qkv_epilogue;
+  norm_after_rope_.replace_norms(epilogue);
   if (spec.rope >= 0) epilogue.second_rope = pass.groups.second_rope();
   DividedCache::KeysAndValues stored{block.k, block.v};
   if (cache_) stored = cache_->all_heads(layer.index, block.k, block.v, spec.head_dim);

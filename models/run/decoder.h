@@ -5,6 +5,7 @@
 
 #include "models/run/attention_groups.h"
 #include "models/run/latent_attention.h"
+#include "models/run/norm_after_rope.h"
 
 namespace lariat {
 
@@ -44,6 +45,7 @@ class Decoder {
   std::vector<Layer> layers_;
   ActivationMemory activations_;
   AttentionGroups groups_;
+  NormAfterRope norm_after_rope_;
   std::optional<LatentAttention> latent_;
   const Split split_;
   Communicator* const ranks_;

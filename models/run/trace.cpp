@@ -33,9 +33,10 @@ std::vector<float> cached(Backend& backend, const StepSequence& sequence, const 
   return rows;
 }
 
-// q of one head, rotated and scaled as in attention. scale: factor of all dimensions.
+// q of one head, rotated, scaled and weighed as in attention. scale: factor of all dimensions.
 std::vector<double> rotated(const float* q, const float* cos, const float* sin, double q_scale,
-                            const RopeTable& rope, const KvLayer& layer, double scale) {
+                            const RopeTable& rope, const KvLayer& layer, double scale,
+                            std::span<const float> weight) {
   std::vector<double> out(q, q + layer.head_dim);
   const int64_t half = rope.rotary_dim / 2;
   for (int64_t i = 0; i < half; ++i) {
@@ -45,7 +46,7 @@ std::vector<double> rotated(const float* q, const float* cos, const float* sin, 
     a = q_scale * (x * cos[i] - y * sin[i]);
     b = q_scale * (x * sin[i] + y * cos[i]);
   }
-  for (double& value : out) value *= scale;
+  for (size_t d = 0; d < out.size(); ++d) out[d] *= weight.empty() ? scale : scale * weight[d];
   return out;
 }
 
@@ -61,7 +62,8 @@ void trace_attention(Backend& backend, const TraceFn& trace, const std::string& 
   const int64_t per_position = layer.n_kv_heads * layer.head_dim, n_heads = view.params.n_heads;
   const std::vector<float> q = to_host(backend, view.q), cos = to_host(backend, view.seen.rope.cos);
   const std::vector<float> sin = to_host(backend, view.seen.rope.sin),
-                           q_scale = to_host(backend, view.seen.rope.q_scale);
+                           q_scale = to_host(backend, view.seen.rope.q_scale),
+                           weight = to_host(backend, view.params.q_weight);
   const Matrix& whole = view.seen.rope.whole_q_scale;
   const std::vector<float> whole_q_scale =
       whole ? to_host(backend, whole) : std::vector<float>(q_scale.size(), 1.0F);
@@ -81,7 +83,7 @@ void trace_attention(Backend& backend, const TraceFn& trace, const std::string& 
         const auto query = rotated(
             q.data() + row * view.q.cols + head * layer.head_dim, cos.data() + row * view.seen.rope.cos.cols,
             sin.data() + row * view.seen.rope.sin.cols, q_scale[static_cast<size_t>(row)], view.seen.rope,
-            layer, static_cast<double>(view.params.scale) * whole_q_scale[static_cast<size_t>(row)]);
+            layer, static_cast<double>(view.params.scale) * whole_q_scale[static_cast<size_t>(row)], weight);
         const int64_t kv_head = head / (n_heads / layer.n_kv_heads);
         double largest = -std::numeric_limits<double>::infinity();
         for (int64_t j = first; j < view.seen.end.at(position); ++j) {

@@ -16,8 +16,9 @@ namespace lariat {
 //   attention     output of attention, before its norm               [hidden]
 //   feed_forward  output of the feed-forward, before its norm        [hidden]
 //   output        the residual after the layer                       [hidden]
-// Latent attention: q, k and v are cached rows (LatentSpec), and long steps stay absorbed. A backend with
-// Epilogue::add_to adds products separately while tracing: f32 sums may round differently.
+// Latent attention: q, k and v are cached rows (LatentSpec), and long steps stay absorbed. Norms after RoPE:
+// q and k lack their weights. A backend with Epilogue::add_to adds products separately while tracing:
+// f32 sums may round differently.
 using TraceFn = std::function<void(const std::string& name, int64_t cols, std::span<const float> rows)>;
 
 void trace_matrix(Backend& backend, const TraceFn& trace, const std::string& name, const Matrix& matrix);

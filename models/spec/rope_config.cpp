@@ -1,5 +1,7 @@
 #include "models/spec/rope_config.h"
 
+#include <cmath>
+
 #include "kernels/counted.h"
 #include "models/io/json_fields.h"
 #include "models/spec/gate.h"
@@ -179,6 +181,8 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeDefaults& def
   if (const auto rope = parse_per_layer(object, defaults)) return *rope;
   RopeScaling rope;
   rope.type = parse_type(object, defaults);
+  const bool alpha = rope.type == RopeType::kDynamic && defaults.alpha_is_key && object.has("alpha");
+  if (alpha) rope.type = RopeType::kDefault;
   rope.head_dim = defaults.head_dim;
   rope.max_position_embeddings = defaults.max_position_embeddings;
   rope.theta = read_theta(object, defaults.theta);
@@ -186,6 +190,8 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeDefaults& def
   rope.partial_rotary_factor =
       object.number("partial_rotary_factor", 0.0, 1.0).value_or(defaults.partial_rotary_factor);
   set_rotary_dim(rope);
+  const auto d = static_cast<double>(rope.rotary_dim);
+  if (alpha) rope.theta *= std::pow(*object.number("alpha", 1.0, kMaxFactor), d / (d - 2.0));
   rope.original_ctx = parse_original_ctx(object, defaults, rope.type);
   if (rope.type != RopeType::kDefault) rope.factor = parse_factor(object, defaults, rope);
   if (is_yarn(rope.type)) parse_yarn(object, rope);

@@ -22,6 +22,7 @@ struct RopeDefaults {
   bool partial_is_key = false;     // the family has this key in transformers
   bool interleave_is_key = false;  // likewise rope_interleave
   bool scales_queries = false;     // likewise llama_4_scaling_beta
+  bool alpha_is_key = false;       // likewise alpha: "dynamic" with it only stretches theta
   std::string_view theta_key = "rope_theta", partial_key = "partial_rotary_factor";  // at the file's top
   const JsonFields* config = nullptr;            // the file's top level, for errors
   std::vector<std::string>* warnings = nullptr;  // may be nullptr

@@ -14,8 +14,9 @@
 // A model as plain data: models/families fills it from config.json, models/run runs it.
 namespace lariat {
 
-// RMSNorm of q and k before RoPE: per head (Qwen 3), or over all heads together (OLMo 2).
-enum class QkNorm : uint8_t { kNone, kPerHead, kAllHeads };
+// RMSNorm of q and k: per head before RoPE (Qwen 3) or after it (Hunyuan), or over all heads together, before
+// it (OLMo 2).
+enum class QkNorm : uint8_t { kNone, kPerHead, kAllHeads, kAfterRope };
 
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434). The cache holds one row per token: rope_dim
 // rotated values, shared by all heads, and kv_rank normed latent values l. Head h has the key (rotated
@@ -53,7 +54,10 @@ struct ExpertsSpec {
   int64_t intermediate_size = 0;
   Router router;  // without choice_bias (ExpertWeights)
   bool choice_bias = false;
-  bool bias = false;  // of router logits, gate, up and down
+  bool bias = false;           // of router logits, gate, up and down
+  bool shared_router = false;  // weighs the shared expert (Routing::shared_logits)
+
+  int64_t n_logits() const { return n + (shared_router ? 1 : 0); }
 };
 
 // down(activation(gate x) * up x); if not gated, down(activation(up x)). Experts' outputs are added.
@@ -82,11 +86,11 @@ void each_field(const LayerSpec& layer, const See& see) {
                sliding_window, sinks] = attention;
   const auto& [q_rank, kv_rank, rope_dim, nope_dim, v_dim, norm_eps] = latent;
   const auto& [intermediate_size, activation, gated, bias, experts] = feed_forward;
-  const auto& [n, expert_size, router, choice_bias, expert_bias] = experts;
+  const auto& [n, expert_size, router, choice_bias, expert_bias, shared_router] = experts;
   see(n_heads, n_kv_heads, head_dim, qkv_bias, o_bias, qk_norm, rope, scale, clip, softcap, sliding_window,
       sinks, q_rank, kv_rank, rope_dim, nope_dim, v_dim, norm_eps, intermediate_size, activation, gated, bias,
-      n, expert_size, choice_bias, expert_bias, router.n_chosen, router.sigmoid, router.n_groups,
-      router.kept_groups, router.normalise, router.scale, norm_before, norm_after, parallel,
+      n, expert_size, choice_bias, expert_bias, shared_router, router.n_chosen, router.sigmoid,
+      router.n_groups, router.kept_groups, router.normalise, router.scale, norm_before, norm_after, parallel,
       residual_multiplier);
 }
 
@@ -114,7 +118,8 @@ struct TensorNames {
   std::string k_b = "self_attn.k_b_proj", v_b = "self_attn.v_b_proj";  // in place of kv_b (Layout::split_kv)
   std::string shared_gate = "mlp.shared_experts.gate_proj", shared_up = "mlp.shared_experts.up_proj";
   std::string shared_down = "mlp.shared_experts.down_proj", shared_gate_up = "";  // in layers with experts
-  std::string router = "mlp.gate", choice_bias = "mlp.gate.e_score_correction_bias";
+  std::string router = "mlp.gate", shared_router = "mlp.shared_expert_gate";
+  std::string choice_bias = "mlp.gate.e_score_correction_bias";
   std::string expert_gate = "mlp.experts.{}.gate_proj", expert_up = "mlp.experts.{}.up_proj";
   std::string expert_down = "mlp.experts.{}.down_proj", expert_gate_up = "mlp.experts.gate_up_proj";
   // Suffixes of ignored tensors: transformers up to 4.31 stored RoPE frequencies.
@@ -165,6 +170,7 @@ struct ModelSpec {
   bool layer_norm = false, norm_bias = false;  // LayerNorm in place of RMSNorm; norm biases
   bool embedding_norm = false;                 // norm after the embedding (BLOOM)
   bool norm_plus_one = false;                  // norms multiply by 1 + weight (Gemma)
+  bool unit_norms = false;                     // norms have no weights (nanochat)
   bool tie_word_embeddings = false;
   bool head_bias = false, unit_head_rows = false;  // bias of the logits; rows of length 1 (Baichuan 2)
   bool qk_norm_if_stored = false;                  // q and k norms are optional (older MiniMind)
@@ -181,7 +187,6 @@ struct ModelSpec {
   bool scores_take_mscale = false;  // DeepSeek's YaRN (rope_score_scale)
   // Axis (time, height or width) of each dimension pair; empty: no M-RoPE.
   std::vector<uint8_t> mrope_axes;
-  bool unit_norms = false, norm_undoes_scale = false;  // norms without weights; of q and k, after RoPE
   QueryScale query_scale;
   PositionMethod position_method;  // of config.json; no ranges: none
   DType dtype = DType::kF32;       // torch_dtype / dtype
@@ -196,6 +201,8 @@ struct ModelSpec {
   bool has_rope() const { return alibi_slopes.empty() && !learned_positions; }
   // Names the positions of a model without RoPE.
   std::string position_kind() const { return learned_positions ? "learned positions" : "ALiBi"; }
+  // Norms that divide any factor of cos and sin away.
+  bool norms_after_rope() const { return layers.front().attention.qk_norm == QkNorm::kAfterRope; }
   bool scales_queries() const { return query_scale.log_beta != 0.0 || scores_take_mscale; }
   const RopeScaling& rope() const { return ropes.front(); }
   RopeScaling& rope() { return ropes.front(); }

@@ -49,8 +49,8 @@ TEST_P(TokenCost, IsTheWeightOfTheChosenExperts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TokenCost,
-                         testing::Values("mixtral", "granite_moe", "qwen3_moe", "qwen3_vl_moe", "deepseek_v2",
-                                         "deepseek_v2_full", "deepseek_v3"),
+                         testing::Values("mixtral", "granite_moe", "qwen2_moe", "qwen3_moe", "qwen3_vl_moe",
+                                         "deepseek_v2", "deepseek_v2_full", "deepseek_v3"),
                          [](const auto& test) { return std::string(test.param); });
 
 std::vector<int32_t> varied_tokens(const Model& model, int32_t n) {

@@ -28,6 +28,7 @@ struct AttentionCase {
   std::vector<KeyEdge> edges{};  // begin and end of each key range, which replace the window
   bool sinks = false;
   bool second = false;  // every other range
+  bool weight = false;  // of q
 };
 
 inline void PrintTo(const AttentionCase& c, std::ostream* out) {
@@ -37,7 +38,7 @@ inline void PrintTo(const AttentionCase& c, std::ostream* out) {
        << c.q_scale << " fill " << static_cast<int>(c.fill) << " softcap " << c.softcap
        << (c.alibi ? " alibi" : "") << (c.latent ? " latent" : "") << " values of " << c.value_dim;
   for (const KeyEdge& edge : c.edges) *out << " " << edge.offset << "/" << edge.chunk << "<" << edge.most;
-  *out << (c.sinks ? " sinks" : "") << (c.second ? " second keys" : "");
+  *out << (c.sinks ? " sinks" : "") << (c.second ? " second keys" : "") << (c.weight ? " weight" : "");
 }
 
 // A window and everything before; a window and sinks; the current, previous and earlier chunks; an empty
@@ -67,6 +68,7 @@ inline void add_range_cases(std::vector<AttentionCase>& cases) {
         c.softcap = i % 3 == 2 ? 2.0F : 0.0F;
         c.alibi = i % 5 == 2;
         c.second = n == 128;
+        c.weight = i % 3 == 1;
         c.sinks = i++ % 2 == 1;
         cases.push_back(c);
       }
@@ -74,7 +76,7 @@ inline void add_range_cases(std::vector<AttentionCase>& cases) {
   }
   for (AttentionCase c : std::vector<AttentionCase>{
            {1, 0, 4, 2, 64, 64}, {1, 900, 4, 4, 80, 80, f16, f32}, {90, 0, 4, 2, 64, 64, f16, bf16, 30}}) {
-    c.sinks = true;
+    c.sinks = c.weight = true;
     cases.push_back(c);
   }
 }
@@ -256,12 +258,16 @@ inline std::vector<float> run_attention(Backend& backend, const AttentionCase& c
   std::vector<float> of_heads;
   for (int64_t h = 0; h < c.n_heads; ++h) of_heads.push_back(static_cast<float>(3 * h % 7) - 2.0F);
   const Tensor sinks(backend, of_heads, 1, c.n_heads);
+  std::vector<float> factors;
+  for (int64_t d = 0; d < c.head_dim; ++d) factors.push_back(0.25F * static_cast<float>(3 * d % 7) + 0.25F);
+  const Tensor q_weight(backend, factors, 1, c.head_dim);
   const int64_t cols = c.n_heads * c.head_dim;
   const int64_t out_cols = c.value_dim > 0 ? c.n_heads * c.value_dim : cols;
   const Tensor q(backend, data.q, c.n, cols, DType::kF32, 6), out(backend, c.n, out_cols, 8, out_dtype);
   const Tensor state(backend, c.n, 2 * c.n_heads);
   AttentionParams params{c.n_heads, 1.0F / std::sqrt(static_cast<float>(c.head_dim)), c.softcap,
                          c.alibi ? slopes.view() : Matrix(), c.sinks ? sinks.view() : Matrix()};
+  if (c.weight) params.q_weight = q_weight.view();
   int64_t done = 0;
   for (int64_t chunk : chunks) {
     const int64_t first = c.first_position + done;

@@ -355,14 +355,17 @@ inline void check_grouped_linear_nan(Backend& tested, DType weights, DType compu
 struct CombineCase {
   int64_t tokens, n_chosen, cols;
   int64_t gap = 0;
+  bool shared = false;
 };
 
 inline void PrintTo(const CombineCase& c, std::ostream* out) {
-  *out << c.tokens << " tokens, " << c.n_chosen << " experts, " << c.cols << " columns, gap " << c.gap;
+  *out << c.tokens << " tokens, " << c.n_chosen << " experts, " << c.cols << " columns, gap " << c.gap
+       << (c.shared ? ", shared" : "");
 }
 
 inline std::vector<CombineCase> combine_cases() {
-  return {{1, 1, 1}, {1, 8, 2048}, {3, 2, 17, 3}, {2, 6, 257}, {5, 32, 64}, {70, 4, 1025, 1}};
+  return {{1, 1, 1},        {1, 8, 2048},       {3, 2, 17, 3},       {2, 6, 257},           {5, 32, 64},
+          {70, 4, 1025, 1}, {1, 1, 1, 0, true}, {3, 2, 17, 3, true}, {70, 4, 1025, 1, true}};
 }
 
 inline void check_combine(Backend& tested, Backend& reference, const CombineCase& c, bool add) {
@@ -370,12 +373,18 @@ inline void check_combine(Backend& tested, Backend& reference, const CombineCase
   const int64_t choices = c.tokens * c.n_chosen;
   const std::vector<float> x = rng.normals(choices * c.cols), weights = rng.normals(choices);
   const std::vector<float> before = rng.normals(c.tokens * c.cols);
+  std::vector<float> logits = rng.normals(2 * c.tokens, 3.0F);
+  logits[0] = -200.0F;
+  logits.back() = 200.0F;
   const auto run = [&](Backend& backend) {
     const Tensor rows(backend, x, choices, c.cols, DType::kF32, c.gap);
     const Routed routed(backend, std::vector<int32_t>(static_cast<size_t>(choices), 0), weights, c.tokens);
     const Tensor out = add ? Tensor(backend, before, c.tokens, c.cols, DType::kF32, c.gap)
                            : Tensor(backend, c.tokens, c.cols, c.gap);  // NaN must not be added
-    backend.combine_experts(rows.view(), routed.view(), add, out.view());
+    const Tensor shared(backend, logits, c.tokens, 2);
+    Routing routing = routed.view();
+    if (c.shared) routing.shared_logits = shared.view().column_range(c.tokens == 1 ? 0 : 1, 1);
+    backend.combine_experts(rows.view(), routing, add, out.view());
     return out.values();
   };
   // n_chosen roundings of a sum of size sqrt(n_chosen).

@@ -86,7 +86,8 @@ inline std::string described(const LayerSpec& layer) {
         fields_of("",
                   "n_heads n_kv_heads head_dim qkv_bias o_bias qk_norm rope scale clip softcap window sinks "
                   "q_rank kv_rank rope_dim nope_dim v_dim latent_eps intermediate_size activation gated "
-                  "mlp_bias experts expert_size choice_bias expert_bias chosen sigmoid groups kept_groups "
+                  "mlp_bias experts expert_size choice_bias expert_bias shared_router chosen sigmoid groups "
+                  "kept_groups "
                   "normalise router_scale norm_before norm_after parallel residual_multiplier",
                   fields...);
   });
@@ -110,12 +111,12 @@ inline std::string described(const ModelSpec& s) {
                 "family max_position_embeddings qk_norm_if_stored alibi_slopes mrope_axes "
                 "position_method dtype bos eos "
                 "bias_keys layers unread_layers head_bias q v gate up qkv_by_kv_head unit_head_rows "
-                "learned_positions unit_norms norm_undoes_scale swapped_halves",
+                "learned_positions unit_norms swapped_halves",
                 s.family, s.max_position_embeddings, s.qk_norm_if_stored, s.alibi_slopes, s.mrope_axes,
                 s.position_method.name, name_of(s.dtype), s.bos_token_id, s.eos_token_ids,
                 replace_all(s.bias_keys, " ", ","), kinds, s.n_unread_layers, s.head_bias, s.names.q,
                 s.names.v, s.names.gate, s.names.up, s.names.qkv_by_kv_head, s.unit_head_rows,
-                s.learned_positions, s.unit_norms, s.norm_undoes_scale, s.names.swapped_halves);
+                s.learned_positions, s.unit_norms, s.names.swapped_halves);
   each_field(s, [&](const auto&... fields) {
     all += fields_of("numbers",
                      "vocab_size hidden_size norm_eps layer_norm norm_bias embedding_norm norm_plus_one tied "

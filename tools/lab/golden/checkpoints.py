@@ -198,6 +198,7 @@ STARCODER2 = {"embed": 0.3, "model.norm": 3.5, "c_proj.weight": 1.5}
 GPT2 = {"wte": 0.3, "wpe": 0.6, "ln_f": 3.5, "c_attn.weight": 2.5, "c_proj.weight": 1.5}
 COHERE = {"model.norm": 50.0, "embed": 0.3, "o_proj": 1.5, "down_proj": 1.5}
 ROUTERS = {"gate.weight": 2.0}
+HUNYUAN = {"query_layernorm": 1.5, "key_layernorm": 1.5}
 GPT_OSS = {"router.weight": 2.0, "sinks": 3.0, "gate_up_proj": 4.0, "down_proj": 0.15}  # some gates and ups are clamped
 
 # Additions to a checkpoint's row of families.def: scales of random tensors whose names contain the key, and functions that
@@ -209,6 +210,7 @@ SCALES = {
     "granite_moe": GRANITE_MOE, "granite_moe_shared": GRANITE_MOE, "ernie4_5_moe": ROUTERS | {"e_score": 0.25},
     "qwen3_vl_moe": ROUTERS, "mistral4": ROUTERS | {"experts.down": 0.5}, "baichuan2": {"model.norm": 3.0},
     "gpt2": GPT2, "gpt2_scaled": GPT2, "gpt_bigcode": GPT2, "gpt_bigcode_heads": GPT2,
+    "qwen2_moe": ROUTERS | {"experts.down": 2.0}, "hunyuan": HUNYUAN, "hunyuan_moe": HUNYUAN | {"gate.wg": 2.0},
     "granite4": GRANITE4, "minicpm": MINICPM, "olmoe": ROUTERS, "exaone4": SMOLLM3,
     "starcoder2": STARCODER2, "cohere": COHERE, "cohere2": COHERE | {"model.norm": 14.0},
     "deepseek": ROUTERS | {"shared_expert_gate": 0.0}, "kimi_k2": ROUTERS | {"experts.down": 0.5},

@@ -25,7 +25,7 @@ CHECKPOINTS = {name: {} for name in ("llama_gqa", "llama_llama3", "llama_bias", 
                                      "exaone", "ernie4_5", "seed_oss", "granite4", "deepseek", "kimi_k2", "glm4_moe",
                                      "glm4_moe_lite", "granite_moe", "granite_moe_shared", "ernie4_5_moe",
                                      "qwen3_vl_moe", "mistral4", "baichuan2", "youtu", "minicpm", "smollm3",
-                                     "qwen", "glm4", "phi", "stablelm", "stablelm_parallel", "cohere",
+                                     "qwen", "glm4", "phi", "hunyuan_moe", "stablelm", "stablelm_parallel", "cohere",
                                      "cohere2", "gpt2", "gpt_bigcode", "arcee", "nemotron", "jais2",
                                      "apertus")}  # fmt: skip
 CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "starcoder2": {"sliding_window": None},
@@ -33,6 +33,8 @@ CHECKPOINTS |= {"mistral_window": {"sliding_window": None}, "starcoder2": {"slid
                 "gemma2": {"query_pre_attn_scalar": 16},
                 # GGUF cannot mix layers with and without experts.
                 "qwen3_moe": {"num_hidden_layers": 1, "mlp_only_layers": []},
+                "hunyuan": {"max_position_embeddings": 32768},
+                "qwen2_moe": {"num_hidden_layers": 1, "mlp_only_layers": []},
                 "gemma3": {"query_pre_attn_scalar": 16, "sliding_window_pattern": 6}}  # fmt: skip
 # The converter detects pre-tokenizers by the tokens of a published tokenizer.
 TOKENIZERS = {"llama3-mini": "llama-bpe", "qwen-mini": "qwen2", "sp-mini": None}

@@ -404,7 +404,7 @@ def router_gap(router, logits):
 def router_gaps(model, tokens):
     """Smallest router_gap over all layers for each of `tokens`: [tokens]; infinite without experts."""
     gaps = [torch.full([len(tokens)], math.inf)]
-    routers = [part for part in model.modules() if type(part).__name__.lower().endswith("topkrouter")]
+    routers = [part for part in model.modules() if type(part).__name__.lower().endswith(("topkrouter", "moev1gate"))]
     hooks = [part.register_forward_hook(lambda part, _, output: gaps.append(router_gap(part, output[0].float())))
              for part in routers]  # fmt: skip
     if routers:

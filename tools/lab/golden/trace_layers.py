@@ -1,7 +1,7 @@
 """Per-layer results of transformers: the tensors of checkpoints/NAME/trace.safetensors.
 
-Float32 [tokens, width] tensors with the names of `lariat logits --trace` (models/run/trace.h). Latent attention (DeepSeek) is
-skipped: not every implementation forms its q, k and v.
+Float32 [tokens, width] tensors with the names of `lariat logits --trace` (models/run/trace.h). q, k and v are skipped for
+latent attention (DeepSeek), which not every implementation forms, and for norms after RoPE (Hunyuan): lariat's keys have no weight.
 """
 
 import importlib
@@ -54,7 +54,7 @@ def trace(model, tokens):
     module = importlib.import_module(type(model).__module__)
     rotary = getattr(module, "apply_rotary_pos_emb", None)
     attend = getattr(module, "eager_attention_forward", None)
-    latent = hasattr(model.config, "kv_lora_rank")
+    skipped = hasattr(model.config, "kv_lora_rank") or model.config.model_type.startswith("hunyuan")
     unrotated, found = [], {}
 
     def seen_rotary(q, k, *args, **kwargs):
@@ -63,7 +63,7 @@ def trace(model, tokens):
 
     def seen_attend(layer, q, k, v, mask, scaling, softcap=None, **kwargs):
         name = f"layers.{layer.layer_idx}"
-        if not latent:
+        if not skipped:
             found[f"{name}.q"] = rows(unrotated.pop() if unrotated else q)  # layers without RoPE have no rotated q
             found[f"{name}.k"], found[f"{name}.v"] = rows(k), rows(v)
         found[f"{name}.scores_max"] = scores_max(q[0], k[0], mask[0, 0], scaling, softcap)
