@@ -14,9 +14,8 @@
 namespace lariat {
 
 struct ContextFull : Error {
-  // fixed: SessionOptions::fixed_ctx.
-  explicit ContextFull(const std::string& what, bool fixed = false)
-      : Error(what + (fixed ? "; shorten the prompt" : "; shorten the prompt or raise `max_ctx`")) {}
+  explicit ContextFull(const std::string& what, bool fixed_ctx = false)
+      : Error(what + (fixed_ctx ? "; shorten the prompt" : "; shorten the prompt or raise `max_ctx`")) {}
 };
 
 // No memory for a page. Another sequence may free some.

@@ -39,8 +39,7 @@ struct SessionOptions {
 
 void check_length(const SessionOptions& session, int64_t length);
 
-// Lowers max_ctx to the number of learned positions, if the model has them. Throws UsageError for a larger
-// max_ctx.
+// Learned positions limit max_ctx. Throws UsageError for a larger max_ctx.
 void limit_context(SessionOptions& session, const ModelSpec& spec);
 // Throws UsageError for another RoPE than a model without RoPE has.
 void check_rope(const RopeScaling& rope, const ModelSpec& spec);

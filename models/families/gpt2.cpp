@@ -64,7 +64,7 @@ ModelSpec read_gpt_bigcode(const JsonFields& config) {
     if (one_kv_head) layer.attention.n_kv_heads = 1;
   spec.names.qkv_by_kv_head = !one_kv_head;
   for (const char* unused : {"inference_runner", "max_batch_size", "pad_key_length", "pre_allocate_kv_cache",
-                             "validate_runner_input"})
+                             "scale_attention_softmax_in_fp32", "validate_runner_input"})
     config.mark_read(unused);
   return spec;
 }
