@@ -76,8 +76,8 @@ INSTANTIATE_TEST_SUITE_P(
                     GgufCase{"qwen"}, GgufCase{"glm4"}, GgufCase{"phi"},
                     GgufCase{"starcoder2", R"({"sliding_window": null})"}, GgufCase{"stablelm"},
                     GgufCase{"stablelm_parallel"}, GgufCase{"cohere"}, GgufCase{"cohere2"}, GgufCase{"gpt2"},
-                    GgufCase{"gpt_bigcode"}, GgufCase{"orion", R"({"rope_theta": 10000.0})"}, GgufCase{"arcee"},
-                    GgufCase{"nemotron"}, GgufCase{"jais2"}, GgufCase{"apertus"}),
+                    GgufCase{"gpt_bigcode"}, GgufCase{"orion", R"({"rope_theta": 10000.0})"},
+                    GgufCase{"arcee"}, GgufCase{"nemotron"}, GgufCase{"jais2"}, GgufCase{"apertus"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 // The file splits kv_b in two and transposes one part.
