@@ -46,6 +46,14 @@ int launched_processes() {
   return 1;
 }
 
+std::string launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
+    const char* const number = std::getenv(name);
+    if (number != nullptr && launched_processes() > 1) return "rank " + std::string(number) + ": ";
+  }
+  return "";
+}
+
 std::unique_ptr<Communicator> make_communicator([[maybe_unused]] size_t max_message) {
 #ifdef LARIAT_MPI
   if (auto ranks = make_mpi_communicator(max_message)) return ranks;

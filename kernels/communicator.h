@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace lariat {
 
@@ -48,6 +49,8 @@ bool has_mpi();
 
 // Number of processes that the launcher started, from its variables; 1: a process started alone.
 int launched_processes();
+// "rank N: " in a process that a launcher started with others, else "".
+std::string launched_rank();
 
 // The ranks started by mpirun or srun. A group of one, without starting MPI (0.1 s), in a process started
 // alone. The first communicator starts MPI, once per process, and its destructor ends MPI. Tests set a

@@ -32,7 +32,7 @@ lariat --help lists the commands, lariat COMMAND --help a command's options.
 int fail(const std::string& what, int code) {
   std::cout.flush();
   if (code == 1 && lariat::ranks() != nullptr) lariat::end_ranks(what);
-  lariat::say("error: " + what);
+  lariat::say("error: " + (code == 1 ? lariat::launched_rank() : "") + what);
   return code;
 }
 
