@@ -36,6 +36,12 @@ double cache_bytes(Session& session, int64_t length) {
          static_cast<double>(length) / owners;
 }
 
+// Empty: within the model's learned positions, if any.
+std::string beyond_positions(const SessionOptions& options, int64_t length) {
+  if (!options.fixed_ctx || length <= options.max_ctx) return "";
+  return "the model's learned positions end at " + std::to_string(options.max_ctx);
+}
+
 }  // namespace
 
 void check_memory(std::span<Session* const> sessions, int64_t length, int64_t sequences,
@@ -44,9 +50,8 @@ void check_memory(std::span<Session* const> sessions, int64_t length, int64_t se
   bool wide = false;  // whether a smaller dtype would help
   for (Session* session : sessions) {
     const SessionOptions& options = session->options();
-    if (options.fixed_ctx && length > options.max_ctx) {
-      throw Error(what + ": needs " + std::to_string(length) +
-                  " positions, and the model's learned positions end at " + std::to_string(options.max_ctx) +
+    if (const std::string why = beyond_positions(options, length); !why.empty()) {
+      throw Error(what + ": needs " + std::to_string(length) + " positions, and " + why +
                   "; use a shorter length");
     }
     wide = wide || options.k_dtype == DType::kF32 || options.v_dtype == DType::kF32;
@@ -66,9 +71,7 @@ bool fits_memory(Session& session, int64_t length, int64_t sequences) {
 }
 
 std::string why_too_long(Session& session, int64_t length, int64_t sequences) {
-  const SessionOptions& options = session.options();
-  if (options.fixed_ctx && length > options.max_ctx)
-    return "the model's learned positions end at " + std::to_string(options.max_ctx);
+  if (std::string why = beyond_positions(session.options(), length); !why.empty()) return why;
   return fits_memory(session, length, sequences) ? "" : "its KV cache exceeds the free memory";
 }
 

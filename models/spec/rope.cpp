@@ -43,13 +43,6 @@ Frequencies divided(Frequencies f, double factor) {
   return f;
 }
 
-// "NTK-aware": theta' = theta * s^(d/(d-2)) stretches the slowest pair by s, keeps the fastest. dynamic:
-// _compute_dynamic_ntk_parameters.
-Frequencies ntk(const RopeScaling& rope, double s) {
-  const auto d = static_cast<double>(rope.exponent_dim());
-  return powers(rope.theta * std::pow(s, d / (d - 2.0)), rope.exponent_dim(), rope.rotary_dim / 2);
-}
-
 // _compute_llama3_parameters: keeps wavelengths up to L0 / high_freq_factor, divides those beyond
 // L0 / low_freq_factor, ramps between them in rotations.
 Frequencies llama3(const RopeScaling& rope, double s) {
@@ -133,6 +126,11 @@ void set_rotary_dim(RopeScaling& rope) {
   rope.rotary_dim = dim + dim % 2;
 }
 
+double ntk_theta(const RopeScaling& rope, double s) {
+  const auto d = static_cast<double>(rope.exponent_dim());
+  return rope.theta * std::pow(s, d / (d - 2.0));
+}
+
 RopeFrequencies rope_unscaled(const RopeScaling& rope) {
   if (rope.type == RopeType::kProportional) return {proportional(rope), 1.0};
   return {powers(rope.theta, rope.exponent_dim(), rope.rotary_dim / 2), 1.0};
@@ -148,7 +146,7 @@ RopeFrequencies rope_frequencies(const RopeScaling& rope, double length) {
       return {divided(rope_unscaled(rope).inv_freq, scale), 1.0};
     case RopeType::kNtk:
     case RopeType::kDynamic:
-      return {ntk(rope, scale), 1.0};
+      return {powers(ntk_theta(rope, scale), rope.exponent_dim(), rope.rotary_dim / 2), 1.0};
     case RopeType::kYarn:
     case RopeType::kYarnRadix:
       return yarn_frequencies(rope, scale);

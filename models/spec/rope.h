@@ -79,6 +79,9 @@ double rope_score_scale(const RopeScaling& rope);
 // Sets rotary_dim and odd.
 void set_rotary_dim(RopeScaling& rope);
 
+// "NTK-aware": theta' = theta * s^(d/(d-2)) stretches the slowest pair by s, keeps the fastest.
+double ntk_theta(const RopeScaling& rope, double s);
+
 // theta^(-2i/d), attention factor 1. Proportional RoPE keeps its unrotated pairs.
 RopeFrequencies rope_unscaled(const RopeScaling& rope);
 

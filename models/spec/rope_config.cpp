@@ -1,7 +1,5 @@
 #include "models/spec/rope_config.h"
 
-#include <cmath>
-
 #include "kernels/counted.h"
 #include "models/io/json_fields.h"
 #include "models/spec/gate.h"
@@ -190,8 +188,7 @@ RopeScaling parse_rope_scaling(const JsonFields& object, const RopeDefaults& def
   rope.partial_rotary_factor =
       object.number("partial_rotary_factor", 0.0, 1.0).value_or(defaults.partial_rotary_factor);
   set_rotary_dim(rope);
-  const auto d = static_cast<double>(rope.rotary_dim);
-  if (alpha) rope.theta *= std::pow(*object.number("alpha", 1.0, kMaxFactor), d / (d - 2.0));
+  if (alpha) rope.theta = ntk_theta(rope, *object.number("alpha", 1.0, kMaxFactor));
   rope.original_ctx = parse_original_ctx(object, defaults, rope.type);
   if (rope.type != RopeType::kDefault) rope.factor = parse_factor(object, defaults, rope);
   if (is_yarn(rope.type)) parse_yarn(object, rope);
